@@ -22,6 +22,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
+from tests.helpers.messages import messages
 from tests.helpers.users import deciding_p
 
 # ---- the reference files
@@ -372,28 +373,7 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
         assert bool([*folder.rglob("*.parquet")]) == bool(left)
 
     # Mistakes end with one sentence.
-    for arguments, status, message in (
-        (("--baseline", "d"), 2, "unknown experiment 'd'"),
-        ((), 2, "neither --baseline nor --pairs all is given; allowed: one of the two"),
-        (("--baseline", "a", "--date", "2026-11-21"), 3, "--date: nothing is published on 2026-11-21; the nearest"),
-        (("--baseline", "a", "--set", "cuped.date=2026-11-19"), 3, "cuped.date: nothing is published on 2026-11-19"),
-        (
-            ("--baseline", "a", "--set", f"cuped.date={DATE}"),
-            2,
-            "comparison.cuped.date is '2026-11-20'; allowed: a date",
-        ),
-        (("--baseline", "a", "--segment", "n_shwn"), 3, "did you mean 'n_shown'?"),
-        (
-            ("--pairs", "all", "--losses", 1),
-            2,
-            "--losses without a --baseline; allowed: --baseline, whose users are compared",
-        ),
-        (
-            ("--baseline", "a", "--losses", 1, "--decompose", "n_shown", "--format", "csv"),
-            2,
-            "--format csv is one table, and --losses and --decompose are given; allowed: one of them, or json",
-        ),
-    ):
+    for (arguments, status), message in messages("mistakes of compare"):
         code, out, err = call("compare", "--input", tmp_path / "out", *arguments)
         assert (code, out) == (status, ""), err
         assert message in last_line(err)

@@ -263,12 +263,7 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
     assert not any(gap in line for line in answer["verdict"][:-1])
     # Without --to, the period ends on the last date there is.
     assert json.loads(call(*request, "--from", DAYS[0])[1]) == answer
-    for options, exit_code, sentence in (
-        (("--date", DAYS[0], "--from", DAYS[0]), 2, "--date 2026-11-08 is given with --from; allowed: one date, or"),
-        (("--to", DAYS[0]), 2, "--to 2026-11-08 is given without --from"),
-        (("--from", "2026-12-01"), 3, "--from: nothing is published from 2026-12-01 to 2026-12-01; the dates that are"),
-        (("--from", DAYS[0], "--set", "cuped.date=2026-11-10"), 2, "allowed: a date before the evaluation date"),
-    ):
+    for (options, exit_code), sentence in messages("mistakes of compare over a period"):
         code, _, err = call(*request, *options)
         assert code == exit_code and sentence in err, (options, err)
 

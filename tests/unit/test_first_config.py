@@ -16,6 +16,7 @@ from rankmetrics_spark.config import kind_of, parsed
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
 from tests.helpers.configs import first, written
+from tests.helpers.messages import cases
 
 LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
 
@@ -467,37 +468,9 @@ def test_lines_without_names_are_read_by_their_values(tmp_path: Path, lines: lis
     assert judged["relevance"].column == "_c2"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("log.bin", b"\xff\xfe", "the format of .* is unknown; allowed: a name that ends with .parquet"),
-        ("log.txt", b"one two\n", "the format of .* is unknown"),
-        ("log.parquet", b"PAR", "cannot read parquet from "),
-        (
-            "log.csv",
-            "user,slot\nM\u00fcller,1\n".encode("latin1"),
-            r"is no UTF-8; allowed: a file in UTF-8 \(iconv -f latin1 -t utf-8 converts it\)$",
-        ),
-        (
-            "log.txt",
-            b"2 1:0.5 2:1\n",
-            "it holds rows of SVMlight without qid, which do not say the query; allowed: such",
-        ),
-        (
-            "log.json",
-            b'[\n{"user": 1},\n{"user": 2}]',
-            r"several lines; allowed: an object per line, as jq -c '.\[\]' w",
-        ),
-        (
-            "log.json",
-            b'{"q": {"0": 7, "1": 8}, "d": {"0": 1, "1": 2}}',
-            "it is a table by columns, as pandas writes it; a",
-        ),
-        ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
-    ],
-)
-def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
+@pytest.mark.parametrize(("name", "content", "message"), cases("files that are no log"))
+def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content, encoding="latin1")
     with pytest.raises(InputError, match=message) as caught:
         sample(str(tmp_path / name))
     assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, R
 from rankmetrics_spark.metrics import PRESETS, Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
 from rankmetrics_spark.sources import on_sail
+from tests.helpers.messages import cases
 from tests.helpers.packages import install_sail, stand_in
 
 # ---- the choice
@@ -301,29 +303,10 @@ def test_a_header_with_a_repeated_name_is_refused(
         on_sail.check(section)
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        (Source(format="orc", path="."), "cannot read orc from '.': the engine sail has no reader for it; "),
-        (Source(format="delta", path="."), "cannot read delta from '.': the engine sail has no reader for it; "),
-        (Source(format="json", path=".", where="a = 1"), "source.where is given, but of JSON the engine sail infers"),
-        (Source(path="no/such/log"), "cannot read parquet from 'no/such/log': there is no such file or folder"),
-        (Source(path="no/such/*.parquet"), "there is no such file or folder"),
-        (Source(path="{no,such}/log"), "there is no such file or folder"),
-        (
-            Source(format="csv", path=".", options={"nullValue": "NULL"}),
-            "ignores the option 'nullValue' of csv; allowed: ",
-        ),
-        (
-            Source(path=".", options={"mergeSchema": "true"}),
-            "ignores the option 'mergeSchema' of parquet; allowed: none",
-        ),
-        (Judgements(format="json", path=".", options={"multiLine": "true"}), "ignores the option 'multiLine' of json"),
-    ],
-)
-def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, message: str) -> None:
+@pytest.mark.parametrize(("kind", "section", "message"), cases("what Sail would misread"))
+def test_what_sail_would_misread_is_refused_in_one_sentence(kind: str, section: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        on_sail.check(section)
+        on_sail.check({"Source": Source, "Judgements": Judgements}[kind](**section))
     assert message in str(caught.value)
 
 

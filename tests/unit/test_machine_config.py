@@ -8,28 +8,12 @@ import pytest
 
 from rankmetrics_spark.config import Comparison, Options, check_machine
 from rankmetrics_spark.errors import ConfigError
+from tests.helpers.messages import messages
 
 BOTH: dict[str, Any] = {"judged": True, "judgement_columns": {"machine": "llm"}, "human_sample": "random"}
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"human_sample": None}, "human_sample is missing, and a machine has judged; allowed: those of people"),
-        ({"human_sample": "all"}, "human_sample is 'all'; allowed: random, or a mapping such as {column: drawn}"),
-        ({"judged": False}, "judgements is missing, and a machine has judged"),
-        ({"judgement_columns": {}}, "human_sample is given, and no machine has judged; allowed: with"),
-        ({"with_machine": True}, "judgement_columns.machine and machine_judgements are both given"),
-        ({"machine_grades": {"high": 1}}, "machine_grades"),
-        ({"convention": {"population": "judged"}}, "convention.population is 'judged'; allowed: another value where a"),
-        ({"convention": {"zero_relevant": "skip"}}, "convention.zero_relevant is 'skip'; allowed: another value"),
-        ({"convention": {"unjudged": "removed"}}, "convention.unjudged is 'removed'; allowed: another value"),
-        *(({name: value}, f"{name} is {value!r}; allowed: another value where a machine has judged")
-          for name, value in (("covariate", "past"), ("cluster", "home"), ("mean_over", "lists"), ("with_events", True),
-                              ("only_changed", True), ("with_assignments", True))),
-        ({"metrics": "softmax_loss(t=1)"}, "metrics is 'softmax_loss(t=1)'; allowed: another value"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "says"), messages("evaluations with a machine"))
 def test_an_evaluation_refuses_in_one_sentence(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as error:
         Options(**(BOTH | given))
