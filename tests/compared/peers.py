@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 QRELS = {"q1": {"a": 2, "b": 1, "unseen": 1}, "q2": {"a": 1}}
 RUN = {"q1": {"b": 3.0, "c": 2.0, "a": 1.0}, "q2": {"a": 1.0, "d": 0.5}}
@@ -42,6 +43,11 @@ class Peer:
     modules: tuple[str, ...]
     documentation: str
     how = "run"
+
+    @property
+    def lib(self) -> Any:
+        """The module of its public names."""
+        return importlib.import_module(self.modules[0])
 
     def version(self) -> str:
         return version(self.package)
@@ -96,17 +102,15 @@ class RankingEvaluator(Peer):
 
     def names(self) -> set[str]:
         """Those of this evaluator alone."""
-        from pyspark.ml.evaluation import RankingEvaluator as Evaluator
-
-        return {name for name in dir(Evaluator) if not name.startswith("_")} | set(Evaluator.metricName.doc.split())
+        evaluator = self.lib.RankingEvaluator
+        return {name for name in dir(evaluator) if not name.startswith("_")} | set(evaluator.metricName.doc.split())
 
     def _value(self, prediction: list[float], label: list[float], **parameters: object) -> float:
-        from pyspark.ml.evaluation import RankingEvaluator as Evaluator
         from pyspark.sql import SparkSession
 
         spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
         rows = spark.createDataFrame([(prediction, label)], "prediction array<double>, label array<double>")
-        return float(Evaluator(**parameters).evaluate(rows))
+        return float(self.lib.RankingEvaluator(**parameters).evaluate(rows))
 
     def names_of_metrics(self) -> str:
         assert close(self._value([1.0], [1.0], metricName="ndcgAtK", k=10), 1)
@@ -122,9 +126,7 @@ class RankingEvaluator(Peer):
         return "yes"
 
     def scale_out(self) -> str:
-        from pyspark.ml.evaluation import Evaluator
-
-        assert "DataFrame" in str(inspect.signature(Evaluator.evaluate))
+        assert "DataFrame" in str(inspect.signature(self.lib.Evaluator.evaluate))
         return "yes: one job or more per number"
 
 
@@ -141,66 +143,47 @@ class RePlay(Peer):
         return metric(pd.DataFrame(shown, columns=columns), pd.DataFrame(truth, columns=columns))  # type: ignore[operator]
 
     def names_of_metrics(self) -> str:
-        from replay.metrics import NDCG
-
-        assert "NDCG@3" in self._values(NDCG(3))
+        assert "NDCG@3" in self._values(self.lib.NDCG(3))
         return "partly: a class per metric"
 
     def graded(self) -> str:
-        from replay.metrics import NDCG
-
         binary = (1 / math.log2(2) + 1 / math.log2(4)) / sum(1 / math.log2(i + 1) for i in (1, 2, 3))
-        assert close(self._values(NDCG(3))["NDCG@3"], binary)
+        assert close(self._values(self.lib.NDCG(3))["NDCG@3"], binary)
         return "no"
 
     def per_user(self) -> str:
-        from replay.metrics import NDCG, PerUser
-
-        assert list(self._values(NDCG(3, mode=PerUser()))["NDCG-PerUser@3"]) == ["u"]
+        assert list(self._values(self.lib.NDCG(3, mode=self.lib.PerUser()))["NDCG-PerUser@3"]) == ["u"]
         return "yes"
 
     def intervals(self) -> str:
-        from replay.metrics import NDCG, ConfidenceInterval
-
-        assert self._values(NDCG(3, mode=ConfidenceInterval(0.95)))
+        assert self._values(self.lib.NDCG(3, mode=self.lib.ConfidenceInterval(0.95)))
         return "yes"
 
     def not_shown(self) -> str:
-        from replay.metrics import Recall
-
-        assert close(self._values(Recall(3))["Recall@3"], 2 / 3)
+        assert close(self._values(self.lib.Recall(3))["Recall@3"], 2 / 3)
         return "yes"
 
     def scale_out(self) -> str:
-        from replay.metrics import NDCG
-
-        assert "_spark_call" in dir(NDCG)
+        assert "_spark_call" in dir(self.lib.NDCG)
         return "yes"
 
     def several_experiments(self) -> str:
-        from replay.metrics import Experiment
-
-        assert "add_result" in dir(Experiment)
+        assert "add_result" in dir(self.lib.Experiment)
         return "partly: a call for each, into one table"
 
     def diversity(self) -> str:
-        from replay.metrics import CategoricalDiversity, Coverage, Novelty, Surprisal, Unexpectedness
-
-        assert all(map(inspect.isclass, (CategoricalDiversity, Coverage, Novelty, Surprisal, Unexpectedness)))
+        assert {"CategoricalDiversity", "Coverage", "Novelty", "Surprisal", "Unexpectedness"} <= self.names()
         return "yes"
 
     def intents(self) -> str:
         import pandas as pd
-        from replay.metrics import CategoricalDiversity
 
         shown = pd.DataFrame([("u", "x", 2.0), ("u", "x", 1.0)], columns=["query_id", "category_id", "rating"])
-        assert close(CategoricalDiversity(2)(shown)["CategoricalDiversity@2"], 1 / 2)
+        assert close(self.lib.CategoricalDiversity(2)(shown)["CategoricalDiversity@2"], 1 / 2)
         return "partly: distinct categories"
 
     def percentiles(self) -> str:
-        from replay.metrics import NDCG, Median
-
-        assert self._values(NDCG(3, mode=Median()))
+        assert self._values(self.lib.NDCG(3, mode=self.lib.Median()))
         return "partly: the median"
 
 
@@ -224,10 +207,8 @@ class Recommenders(Peer):
         return "partly: a function per metric"
 
     def graded(self) -> str:
-        from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
-
         assert close(self._call("ndcg_at_k", k=3, score_type="raw"), LINEAR)
-        assert "score_type" not in inspect.signature(SparkRankingEvaluation.ndcg_at_k).parameters
+        assert "score_type" not in inspect.signature(self.lib.SparkRankingEvaluation.ndcg_at_k).parameters
         return "partly: in pandas, not on Spark"
 
     def not_shown(self) -> str:
@@ -235,9 +216,7 @@ class Recommenders(Peer):
         return "yes"
 
     def per_user(self) -> str:
-        from recommenders.evaluation.spark_evaluation import SparkDiversityEvaluation
-
-        assert not [name for name in dir(SparkDiversityEvaluation) if "ndcg" in name]
+        assert not [name for name in dir(self.lib.SparkDiversityEvaluation) if "ndcg" in name]
         assert isinstance(self._call("ndcg_at_k", k=3), float)
         return "partly: of diversity and serendipity"
 
@@ -250,9 +229,7 @@ class Recommenders(Peer):
         return "yes: one job or more per number"
 
     def diversity(self) -> str:
-        from recommenders.evaluation.spark_evaluation import SparkDiversityEvaluation as Evaluation
-
-        assert all(hasattr(Evaluation, name) for name in ("catalog_coverage", "novelty", "serendipity", "diversity"))
+        assert {"catalog_coverage", "novelty", "serendipity", "diversity"} <= {*dir(self.lib.SparkDiversityEvaluation)}
         return "yes"
 
 
@@ -268,9 +245,7 @@ class Ranx(Peer):
         return set(importlib.import_module("ranx.metrics").__dict__)
 
     def _evaluate(self, metrics: object, **options: object):
-        import ranx
-
-        return ranx.evaluate(ranx.Qrels(QRELS), ranx.Run(RUN), metrics, **options)
+        return self.lib.evaluate(self.lib.Qrels(QRELS), self.lib.Run(RUN), metrics, **options)
 
     def names_of_metrics(self) -> str:
         assert set(self._evaluate(["ndcg@10", "map@5"])) == {"ndcg@10", "map@5"}
@@ -291,18 +266,14 @@ class Ranx(Peer):
         return "yes"
 
     def several_experiments(self) -> str:
-        import ranx
-
         other = {query: dict.fromkeys(items, 1.0) | {"z": 2.0} for query, items in RUN.items()}
-        runs = [ranx.Run(RUN, name="a"), ranx.Run(other, name="b")]
-        report = ranx.compare(ranx.Qrels(QRELS), runs, ["ndcg@3"], max_p=0.05)
+        runs = [self.lib.Run(RUN, name="a"), self.lib.Run(other, name="b")]
+        report = self.lib.compare(self.lib.Qrels(QRELS), runs, ["ndcg@3"], max_p=0.05)
         assert set(report.to_dict()["model_names"]) == {"a", "b"}
         return "yes: in memory"
 
     def tests(self) -> str:
-        import ranx
-
-        assert "stat_test" in inspect.signature(ranx.compare).parameters
+        assert "stat_test" in inspect.signature(self.lib.compare).parameters
         self.several_experiments()
         return "yes"
 
@@ -313,10 +284,8 @@ class Ranx(Peer):
         return "partly: Tukey's test"
 
     def unjudged(self) -> str:
-        import ranx
-
         qrels, run = {"q": {"a": 1, "b": 0}}, {"q": {"unjudged": 3.0, "a": 2.0, "b": 1.0}}
-        assert close(ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), "bpref"), 1)
+        assert close(self.lib.evaluate(self.lib.Qrels(qrels), self.lib.Run(run), "bpref"), 1)
         return "partly: bpref"
 
 
@@ -325,26 +294,20 @@ class IrMeasures(Peer):
     documentation = "https://ir-measur.es/"
 
     def _calc(self, name: str) -> float:
-        import ir_measures
-
-        measure = ir_measures.parse_measure(name)
-        return float(ir_measures.calc_aggregate([measure], QRELS, RUN)[measure])
+        measure = self.lib.parse_measure(name)
+        return float(self.lib.calc_aggregate([measure], QRELS, RUN)[measure])
 
     def names_of_metrics(self) -> str:
         assert 0 < self._calc("nDCG@10") < 1
         return "yes"
 
     def _of_q1(self, name: str) -> float:
-        import ir_measures
-
-        values = ir_measures.iter_calc([ir_measures.parse_measure(name)], QRELS, RUN)
+        values = self.lib.iter_calc([self.lib.parse_measure(name)], QRELS, RUN)
         return float(next(value.value for value in values if value.query_id == "q1"))
 
     def graded(self) -> str:
         assert close(self._of_q1("nDCG@3"), LINEAR)
-        import ir_measures
-
-        assert "dcg" in str(ir_measures.nDCG.SUPPORTED_PARAMS)
+        assert "dcg" in str(self.lib.nDCG.SUPPORTED_PARAMS)
         return "yes"
 
     def per_user(self) -> str:
@@ -361,15 +324,11 @@ class IrMeasures(Peer):
         return "yes"
 
     def conventions(self) -> str:
-        import ir_measures
-
-        assert "judged_only" in ir_measures.nDCG.SUPPORTED_PARAMS
+        assert "judged_only" in self.lib.nDCG.SUPPORTED_PARAMS
         return "partly: by parameters of a measure"
 
     def intents(self) -> str:
-        import ir_measures
-
-        assert [str(ir_measures.parse_measure(name)) for name in ("alpha_nDCG@10", "ERR_IA@10")]
+        assert [str(self.lib.parse_measure(name)) for name in ("alpha_nDCG@10", "ERR_IA@10")]
         return "yes: with pyndeval"
 
 
@@ -378,14 +337,10 @@ class PytrecEval(Peer):
     documentation = "https://github.com/terrierteam/pytrec_eval"
 
     def metrics(self) -> set[str]:
-        import pytrec_eval
-
-        return set(pytrec_eval.supported_measures)
+        return set(self.lib.supported_measures)
 
     def _values(self, *measures: str, qrels: dict = QRELS, run: dict = RUN) -> dict:
-        import pytrec_eval
-
-        return dict(pytrec_eval.RelevanceEvaluator(qrels, set(measures)).evaluate(run))
+        return dict(self.lib.RelevanceEvaluator(qrels, set(measures)).evaluate(run))
 
     def names_of_metrics(self) -> str:
         assert 0 < self._values("ndcg_cut.10")["q1"]["ndcg_cut_10"] < 1
@@ -424,51 +379,41 @@ class RecTools(Peer):
         )
 
     def names_of_metrics(self) -> str:
-        from rectools.metrics import MAP, calc_metrics
-
         shown, truth = self._tables()
-        assert set(calc_metrics({"any name": MAP(k=3)}, shown, truth)) == {"any name"}
+        assert set(self.lib.calc_metrics({"any name": self.lib.MAP(k=3)}, shown, truth)) == {"any name"}
         return "partly: a class per metric"
 
     def graded(self) -> str:
-        from rectools.metrics import NDCG
-
         shown, truth = self._tables()
-        with_weight = NDCG(k=3).calc(shown, truth.assign(weight=[2, 1, 1]))
-        assert close(with_weight, NDCG(k=3).calc(shown, truth))
+        with_weight = self.lib.NDCG(k=3).calc(shown, truth.assign(weight=[2, 1, 1]))
+        assert close(with_weight, self.lib.NDCG(k=3).calc(shown, truth))
         return "no"
 
     def per_user(self) -> str:
-        from rectools.metrics import NDCG
-
-        assert list(NDCG(k=3).calc_per_user(*self._tables()).index) == ["u"]
+        assert list(self.lib.NDCG(k=3).calc_per_user(*self._tables()).index) == ["u"]
         return "yes"
 
     def not_shown(self) -> str:
-        from rectools.metrics import Recall
-
-        assert close(Recall(k=3).calc(*self._tables()), 2 / 3)
+        assert close(self.lib.Recall(k=3).calc(*self._tables()), 2 / 3)
         return "yes"
 
     def conventions(self) -> str:
-        from rectools.metrics import MAP, NDCG
-
-        assert {"divide_by_k"} <= set(inspect.signature(MAP).parameters)
-        assert {"divide_by_achievable"} <= set(inspect.signature(NDCG).parameters)
+        assert {"divide_by_k"} <= set(inspect.signature(self.lib.MAP).parameters)
+        assert {"divide_by_achievable"} <= set(inspect.signature(self.lib.NDCG).parameters)
         return "partly: the divisor"
 
     def diversity(self) -> str:
-        from rectools.metrics import AvgRecPopularity, CatalogCoverage, IntraListDiversity, MeanInvUserFreq, Serendipity
-
-        assert all(
-            map(inspect.isclass, (AvgRecPopularity, CatalogCoverage, IntraListDiversity, MeanInvUserFreq, Serendipity))
-        )
+        assert {
+            "AvgRecPopularity",
+            "CatalogCoverage",
+            "IntraListDiversity",
+            "MeanInvUserFreq",
+            "Serendipity",
+        } <= self.names()
         return "yes"
 
     def counterfactual(self) -> str:
-        from rectools.metrics import DebiasConfig
-
-        assert set(inspect.signature(DebiasConfig).parameters) == {"iqr_coef", "random_state"}
+        assert set(inspect.signature(self.lib.DebiasConfig).parameters) == {"iqr_coef", "random_state"}
         return "no: it samples popular items down"
 
 
@@ -529,39 +474,29 @@ class Sklearn(Peer):
         return {*result, *(parameter for value in result.values() for parameter in _parameters(value))}
 
     def names_of_metrics(self) -> str:
-        from sklearn.metrics import ndcg_score
-
-        assert close(ndcg_score([[1, 0]], [[2, 1]], k=1), 1)
+        assert close(self.lib.ndcg_score([[1, 0]], [[2, 1]], k=1), 1)
         return "partly: a function per metric"
 
     def graded(self) -> str:
-        from sklearn.metrics import ndcg_score
-
-        assert not close(ndcg_score([[3, 0, 1]], [[1, 2, 3]]), ndcg_score([[1, 0, 1]], [[1, 2, 3]]))
+        assert not close(self.lib.ndcg_score([[3, 0, 1]], [[1, 2, 3]]), self.lib.ndcg_score([[1, 0, 1]], [[1, 2, 3]]))
         return "yes: as gains, linear"
 
     def ties(self) -> str:
-        from sklearn.metrics import ndcg_score
-
-        averaged, first = (ndcg_score([[1, 0]], [[1, 1]], k=1, ignore_ties=ignore) for ignore in (False, True))
+        averaged, first = (self.lib.ndcg_score([[1, 0]], [[1, 1]], k=1, ignore_ties=ignore) for ignore in (False, True))
         assert close(averaged, 0.5)
         assert first in (0, 1)
         return "partly: averaged, or any order"
 
     def not_shown(self) -> str:
-        from sklearn.metrics import ndcg_score
-
         try:
-            ndcg_score([[1, 1]], [[1]])
+            self.lib.ndcg_score([[1, 1]], [[1]])
         except ValueError:
             return "no"
         raise AssertionError("a shorter list is taken")
 
     def diversity(self) -> str:
-        from sklearn.metrics import coverage_error
-
         # How far down the list one has to go for all relevant labels.
-        assert close(coverage_error([[1, 0, 0]], [[1, 2, 3]]), 3)
+        assert close(self.lib.coverage_error([[1, 0, 0]], [[1, 2, 3]]), 3)
         return "no"
 
 
