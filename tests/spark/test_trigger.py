@@ -152,5 +152,4 @@ def test_in_a_thousand_tests_the_errors_are_those_that_are_said(spark: SparkSess
     held = (rows["diluted_ci_low"] <= truth) & (truth <= rows["diluted_ci_high"])
     assert 0.03 <= error <= 0.07 and 0.93 <= held.mean() <= 0.97
     assert power >= (plain.loc[rows.index[some], "p_value"] < 0.05).mean() + 0.2
-    # The checks find what is not there in about 1 of 1,000.
     assert (rows["p_untriggered"] < 0.001).mean() <= 0.006 and (rows["p_share_triggered"] < 0.001).mean() <= 0.006
