@@ -252,7 +252,7 @@ def _evaluate(context: _Context) -> Outcome:
             context.checks += findings.checks
             judged = tables.judgement_counts
             context.record.add_counts(tables.plan, findings, judged.counts if judged else None)
-            context.record.add_digests(config, judged.digest if judged else None)
+            context.record.add_digests(config, tables.digests)
             steps.rows = findings.total("evaluated")
             sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")

@@ -115,14 +115,16 @@ class Record:
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 
-    def add_digests(self, config: Config, judgements: str | None) -> None:
+    def add_digests(self, config: Config, of_inputs: Mapping[str, str | None]) -> None:
         """Add what the run has read, in digests; those of the lists are among the counts of their experiments."""
         text = json.dumps(self.entries["config"], sort_keys=True, default=str)
+        more = ["repeated items"] * (config.options.repeated_items == "ignore")
+        more += ["judgements of a machine"] * config.options.machine
         self.entries["digests"] = {
             "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
             "convention": config.convention.digest(),
-            "judgements": judgements,
-            "leaves_out": [*DIGEST_LEAVES_OUT, *["repeated items"] * (config.options.repeated_items == "ignore")],
+            **of_inputs,
+            "leaves_out": [*DIGEST_LEAVES_OUT, *more],
         }
 
     def add_checks(self, checks: Sequence[Check]) -> None:

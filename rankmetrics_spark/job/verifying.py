@@ -334,13 +334,14 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
     """The inputs that are not as on record, by the digests and counts of both records."""
     null = {None: sch.NULL_PARTITION}
     counts = [{null.get(name, name): n for name, n in each["experiments"].items()} for each in (then, now)]
+    log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"))))
     for name in dict.fromkeys((*counts[0], *counts[1])):
         before, after = (each.get(name, {}) for each in counts)
         if before.get("rows") != after.get("rows"):
             n, m = before.get("rows", 0), after.get("rows", 0)
-            yield f"the log has {m:,} rows of experiment '{name}', and {n:,} are on record"
+            yield f"{log} has {m:,} rows of experiment '{name}', and {n:,} are on record"
         elif before.get("digest", "") not in ("", after.get("digest")):
-            yield f"the log has as many rows of experiment '{name}' as on record, but others"
+            yield f"{log} has as many rows of experiment '{name}' as on record, but others"
     for name in ("judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
         digests = (each.get("digests", {}).get(name) for each in (then, now))
         if then.get(name) != now.get(name) or len({*digests} - {None}) > 1:

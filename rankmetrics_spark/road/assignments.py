@@ -16,13 +16,14 @@ from pyspark.sql import DataFrame, functions as F
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.engines import AnyTable, Batches, few_rows, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.road.checking import digest_of, sums_of_hashes
 from rankmetrics_spark.road.events import aligned, first_of
 
 _TEST, _ARM, _USER, _SINCE, _UNTIL = "_test", "_arm", "_member", "_since", "_until"
 _FAULTY, _OTHER_ARM, _N, _OF_ARM = "_no_assignment", "_other_arm", "_n", "_experiment"
 _ARMS = {
     **{_TEST: "string", _ARM: "string", sch.EXPERIMENT: "string", _FAULTY: "long"},
-    **dict.fromkeys((sch.N_ASSIGNED, _N, "_from", _UNTIL), "long"),
+    **dict.fromkeys((sch.N_ASSIGNED, _N, "_from", _UNTIL, "_high", "_low"), "long"),
 }
 
 
@@ -121,13 +122,18 @@ class Assigned:
         """The users of typed assignments; ``keep`` stores rows under a name."""
         # Faulty rows are one group, without a user.
         keys = [f"CASE WHEN NOT {_FAULTY} THEN {name} END AS {name}" for name in (_TEST, _USER)]
-        grouped = rows.selectExpr(*keys, _ARM, _SINCE).groupBy(_TEST, _USER)
+        read = f"xxhash64({_TEST}, {_USER}, {_ARM}, {_SINCE}) AS {sch.DIGEST}"
+        grouped = rows.selectExpr(*keys, _ARM, _SINCE, read).groupBy(_TEST, _USER)
         first = {_ARM: f"min({_ARM})", _OTHER_ARM: f"max({_ARM})", _SINCE: f"min({_SINCE})", _N: "count(1)"}
-        users = keep(grouped.agg(*(F.expr(f"{sql} AS {name}") for name, sql in first.items())), "assigned")
+        firsts = (F.expr(f"{sql} AS {name}") for name, sql in first.items())
+        users = keep(grouped.agg(*firsts, *sums_of_hashes(sch.DIGEST)), "assigned")
         of_one_arm = f"{_USER} IS NOT NULL AND {_ARM} = {_OTHER_ARM}"
         own = f"CASE WHEN {of_one_arm} THEN {_ARM} END AS {_ARM}"
-        by_arm = users.selectExpr(f"bigint({_USER} IS NULL) AS {_FAULTY}", _TEST, own, _N).groupBy(_FAULTY, _TEST, _ARM)
-        counts = by_arm.agg(F.expr(f"count(1) AS {sch.N_ASSIGNED}"), F.expr(f"sum({_N}) AS {_N}"))
+        sums = _N, "_high", "_low"
+        by_arm = users.selectExpr(f"bigint({_USER} IS NULL) AS {_FAULTY}", _TEST, own, *sums)
+        counts = by_arm.groupBy(_FAULTY, _TEST, _ARM).agg(
+            F.expr(f"count(1) AS {sch.N_ASSIGNED}"), *(F.expr(f"sum({name}) AS {name}") for name in sums)
+        )
         named = partial(in_one_step, body=partial(_arms, asked=asked), kinds=_ARMS)
         arms = known = keep(counted := named(counts), "arms")
         if arms is counted:
@@ -209,7 +215,7 @@ class Assigned:
                 test["arms"][row[sch.EXPERIMENT]] = int(row[sch.N_ASSIGNED])
         n = sum(row[_N] for row in rows)
         again = sum(row[_N] - row[sch.N_ASSIGNED] for row in rows if row[_ARM] is not None)
-        return AssignmentCounts(int(n), int(faulty), int(again), tests)
+        return AssignmentCounts(int(n), int(faulty), int(again), tests, digest_of(*rows))
 
 
 @dataclass(frozen=True)
@@ -222,12 +228,14 @@ class AssignmentCounts:
         repeated: Rows of a user in an arm once more.
         tests: Test, or None where there are only arms -> ``mixed``, the users of several arms, and ``arms``, the users
             of each experiment.
+        digest: The sum of the hashes of the rows: test, user, arm and time.
     """
 
     rows: int
     faulty: int
     repeated: int
     tests: Mapping[str | None, Mapping[str, Any]]
+    digest: str = ""
 
     @property
     def mixed_rate(self) -> float | None:

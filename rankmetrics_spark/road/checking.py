@@ -410,9 +410,9 @@ def sums_of_hashes(name: str) -> tuple[Column, Column]:
     return F.expr(f"coalesce(sum(shiftright({name}, 32)), 0) AS _high"), F.expr(low)
 
 
-def digest_of(sums: Row) -> str:
+def digest_of(*sums: Row) -> str:
     """Sums of halves as one number modulo 2**64, in hexadecimal digits."""
-    return f"{((sums['_high'] << 32) + sums['_low']) % 2**64:016x}"
+    return f"{sum((each['_high'] << 32) + each['_low'] for each in sums) % 2**64:016x}"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
 from rankmetrics_spark.engines import AnyTable, as_text, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.road.checking import literal, micros
+from rankmetrics_spark.road.checking import digest_of, literal, micros, sums_of_hashes
 from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
@@ -103,7 +103,8 @@ def with_grades(
     rows = shown.join(best, same, "left").selectExpr(*map(sch.quoted, shown.columns), relevance)
     options = replace(options, columns={**options.columns, "relevance": sch.GRADE_OF_EVENTS})
     timed = Timed(sides.shown, sides.events, microseconds(options.within)) if options.within else None
-    return rows, options, timed, states.selectExpr(f"{state} AS {sch.REASON}")
+    read = f"xxhash64({', '.join((*sides.keys, _ITEM, _AT, _KIND))}) AS {sch.DIGEST}"
+    return rows, options, timed, states.selectExpr(f"{state} AS {sch.REASON}", read)
 
 
 def flattened(
@@ -240,11 +241,11 @@ def _state(options: Options, day: str | None, is_timed: bool) -> str:
     )
 
 
-def event_counts(states: DataFrame) -> dict[str, int]:
-    """Status of events -> how many, in the order in which they are looked for."""
-    counted = states.groupBy(sch.REASON).agg(F.count(F.lit(1)).alias("n"))
-    found = {row[sch.REASON]: int(row["n"]) for row in few_rows(counted)}
-    return {state: found[state] for state in sch.EVENT_STATES if state in found}
+def event_counts(states: DataFrame) -> tuple[dict[str, int], str]:
+    """Status of events -> how many, in the order in which they are looked for; and the digest of all."""
+    counted = states.groupBy(sch.REASON).agg(F.count(F.lit(1)).alias("n"), *sums_of_hashes(sch.DIGEST))
+    found = {row[sch.REASON]: row for row in few_rows(counted)}
+    return {state: int(found[state]["n"]) for state in sch.EVENT_STATES if state in found}, digest_of(*found.values())
 
 
 def unmatched_rate(counts: Mapping[str, int]) -> float | None:

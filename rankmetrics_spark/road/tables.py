@@ -118,9 +118,20 @@ class Tables:
     # ---- the pass over the input
 
     @cached_property
+    def _events(self) -> tuple[dict[str, int] | None, str | None]:
+        return (None, None) if self.states is None else event_counts(self.states)
+
+    @property
     def event_counts(self) -> dict[str, int] | None:
         """What became of the events: status -> how many; None without events. The first look starts a job."""
-        return None if self.states is None else event_counts(self.states)
+        return self._events[0]
+
+    @property
+    def digests(self) -> dict[str, str | None]:
+        """Input beside the log -> its digest: the sum of the hashes of its rows; None without it."""
+        judged, assigned = self.judgement_counts, self.assignment_counts
+        of_users = {"judgements": judged.digest if judged else None, "events": self._events[1]}
+        return {**of_users, "assignments": assigned.digest if assigned else None}
 
     @cached_property
     def outcome(self) -> DataFrame:

@@ -169,6 +169,14 @@ def test_a_user_who_was_erased_is_left_out_of_log_events_and_assignments(spark: 
     assert not again(without=str(tmp_path / "ids.txt")).other
     with pytest.raises(DifferenceError, match="the events are not those on record"):
         again()
+    # Another second changes no count and no value, but it is another input.
+    for name, line in (("events", "a,click,2026-11-20T10:21:0"), ("assignments", "u7,2026-11-20T09:00:0")):
+        text = (tmp_path / f"{name}.csv").read_text()
+        (tmp_path / f"{name}.csv").write_text(text.replace(f"{line}0", f"{line}1"))
+        with pytest.raises(DifferenceError) as error:
+            verify(spark, request(tmp_path, "out").sink)
+        assert str(error.value) == f"the {name} are not those on record"
+        (tmp_path / f"{name}.csv").write_text(text)
 
 
 # ---- small cases: a list of a user is two items, of which the first one was clicked

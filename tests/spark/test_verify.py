@@ -180,6 +180,19 @@ def test_an_input_that_has_changed_is_named(spark: SparkSession, tmp_path: Path,
         )
 
 
+def test_a_table_of_a_catalog_that_has_changed_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.read.parquet(str(parquet(tmp_path / "log", [*random_log(5, users=4)])))
+    name = f"verified_{tmp_path.name}"
+    rows.write.saveAsTable(name)
+    run(spark, config(tmp_path, tmp_path / "out", source={"path": None, "table": name, "format": "table"}, **LAX))
+    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other
+    rows.where("user_id != 'user 1'").write.mode("overwrite").saveAsTable(name)
+    assert again(spark, tmp_path).startswith(f"the log {name} has ")
+    spark.sql(f"DROP TABLE {name}")
+    with pytest.raises(InputError, match=name):
+        verify(spark, Sink(path=str(tmp_path / "out")))
+
+
 def test_a_config_and_an_input_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     done = published(spark, tmp_path)
     document = {**done.record["config"], "metrics": ["ap@5"]}
