@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from rankmetrics_spark.engines.choice import QUICK_JAVA
 from rankmetrics_spark.engines.spark import cache_folder, connect_session, local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
     parser.addoption("--only-spark", action="store_true", help="of tests/spark, what a run on Sail does not show")
     parser.addoption("--slow", action="store_true", help="also run what make test-slow runs")
+    parser.addoption("--verify-runs", action="store_true", help="verify each run with its rows in another order")
     parser.addoption("--compiled", action="store_true", help="let Spark compile its queries, as users do; takes longer")
 
 
@@ -128,6 +129,40 @@ def compiled_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     for name, value in before.items():
         conf.set(name, value)
+
+
+@pytest.fixture(autouse=True)
+def verified_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With --verify-runs: derive each run of a test again, as soon as it has published, from rows in another order."""
+    if not request.config.getoption("verify_runs"):
+        yield
+        return
+    from pyspark.sql import functions as F
+
+    from rankmetrics_spark import job, sources
+
+    evaluate, read, found, depth = job._evaluate, sources.read, list[str](), [0]
+
+    def shuffled(*arguments: Any) -> DataFrame:
+        rows = read(*arguments)
+        return rows.repartition(3).sortWithinPartitions(F.rand(7)) if depth[0] else rows
+
+    def verified(context: Any) -> Any:
+        outcome = evaluate(context)
+        if depth[0] == 0:
+            depth[0] = 1
+            try:
+                job.verify(context.spark, context.config.sink, context.config.evaluation_date)
+            except Exception as error:  # the test goes on, and fails at its end
+                found.append(f"{type(error).__name__}: {error}")
+            finally:
+                depth[0] = 0
+        return outcome
+
+    monkeypatch.setattr(job, "_evaluate", verified)
+    monkeypatch.setattr(sources, "read", shuffled)
+    yield
+    assert not found, found
 
 
 @pytest.fixture
