@@ -88,8 +88,13 @@ CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
 #: Tables of a few rows per experiment, which may have one file per date.
 SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
-#: The table of no experiment, whose folders are dates; a pointer has it with the rows without an experiment.
 USER_DAYS = "user_days"
+#: Lists as they were scored, which ``sink.lists`` stores.
+LISTS = "lists"
+#: The tables of no experiment, whose folders are dates; a pointer has them with the rows without an experiment.
+OF_DATES = (USER_DAYS, LISTS)
+#: Ranks and grades of the items of a stored list, and its experiment.
+RANKS, GRADES, ARM = "ranks", "grades", "experiment"
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 #: Key of a record: how many users were erased from what the run has published.

@@ -11,8 +11,8 @@ PARTITION_COLUMNS = {
     sch.DATE: ("date", "the evaluation date"),
 }
 """Columns that the folders of every output table hold -> type and meaning."""
-NO_KEY = (sch.USER_DAYS, sch.EXPERIMENT)
-"""What the folders of one table do not hold."""
+NO_KEY = [(table, sch.EXPERIMENT) for table in sch.OF_DATES]
+"""What the folders of some tables do not hold."""
 OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
     "user_metrics": {
         sch.USER: ("string", "the user, or the query"),
@@ -94,6 +94,18 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         "<metric>": ("double", "each metric: the mean over these lists"),
         "<segment>": ("string", "as in `user_metrics`, as is `n_lists_<metric>`"),
     },
+    sch.LISTS: {
+        sch.USER: ("string", "the user of a list; written with `sink.lists: true`"),
+        sch.ARM: ("string", "the experiment"),
+        "_list_<n>": ("string", "each of `source.list`; segments are `_segment_<n>`"),
+        sch.TOP: ("bigint", "the last rank, if ranks are given"),
+        sch.N_NEGATIVE: ("bigint", "rows with a grade below 0"),
+        sch.N_ROWS: ("bigint", "rows of the list without a fault"),
+        **{name: ("bigint", "as in `user_metrics`, of the list") for name in (sch.N_SHOWN, sch.N_REPEATED)},
+        sch.N_TIED: ("bigint", "rows that share their score with another one"),
+        sch.RANKS: ("array of int", "ranks as they were scored: of relevant items, or of all, where needed"),
+        sch.GRADES: ("array of double", "the grade of each"),
+    },
 }
 """Table -> its columns beside ``PARTITION_COLUMNS``: type and meaning. ``comparisons`` has a registry of its own."""
 
@@ -111,7 +123,7 @@ def updated(page: str) -> str:
     lines = []
     for table, columns in tables().items():
         lines += [f"### {table}", "", "| column | type | what it is |", "|---|---|---|"]
-        keys = {name: PARTITION_COLUMNS[name] for name in PARTITION_COLUMNS if (table, name) != NO_KEY}
+        keys = {name: PARTITION_COLUMNS[name] for name in PARTITION_COLUMNS if (table, name) not in NO_KEY}
         lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in (keys | columns).items()]
         lines.append("")
     return between("schemas", "\n".join(lines), page)

@@ -1,4 +1,4 @@
-"""Commands for whoever does not take a verdict on trust: derive it again, and write down before what will decide."""
+"""Commands for what was published or will be: derive it again, add metrics to it, write down before what decides."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rankmetrics_spark.config import read_document
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import LIST_PRINTERS, format_of, print_json
+from rankmetrics_spark.schemas import DATE, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,46 @@ def verify(
     LIST_PRINTERS[style](rows)
     for line in result.in_words():
         opts.say.print(line, markup=False, soft_wrap=True)
+
+
+@click.command(cls=opts.Command)
+@OUTPUT
+@TABLE
+@SINK_FORMAT
+@click.option("--metrics", default="", help="New metrics, such as err@20,ndcg@50; published ones keep every bit.")
+@click.option("--convention", help="A preset, or {preset: ..., gain: ...}, for every metric of the dates, old and new.")
+@click.option("--judgements", type=click.Path(), help="Refused so far: stored lists hold no items.")
+@opts.PERIOD
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
+def recompute(
+    output: str | None, table: str | None, sink_format: str, metrics: str, convention: str | None,
+    judgements: str | None, first: str | None, last: str | None, style: str, engine: str | None, master: str | None,
+) -> None:  # fmt: skip
+    """Add metrics to published dates from the lists that runs have stored (sink.lists: true), without their logs.
+
+    Each date is published at once, with its averages, comparisons and checks. By default all dates; --from alone is
+    one date.
+    """
+    if judgements:
+        raise ConfigError(
+            f"--judgements is '{judgements}', and stored lists hold no items to look up; allowed: "
+            "rankmetrics evaluate --config C --from D1 --to D2, over the log"
+        )
+    sink = sink_of(output, table, sink_format)
+    sink = replace(sink, format=format_of(output)) if output else sink
+    days, names = opts.dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
+
+    def recomputed(spark: SparkSession) -> list[dict[str, Any]]:
+        """A row for each date."""
+        from rankmetrics_spark.job import recompute as recompute_dates
+
+        outcomes = recompute_dates(spark, sink, names, convention, (days["first"], days["last"]))
+        return [{DATE: each.record[DATE], RUN: each.run_id, "metrics": " ".join(each.record["config"]["metrics"])}
+                for each in outcomes]  # fmt: skip
+
+    LIST_PRINTERS[style](opts.on_session(choose(engine, master), recomputed))
 
 
 @click.command(cls=opts.Command)

@@ -456,6 +456,7 @@ class Sink(fd.Section):
         mode: A run replaces the partitions that it computed.
         table: A schema of a catalog for the tables, such as ``main.ranking``.
         layout: ``by_date``: one file per date of each small table, with the experiment as a column.
+        lists: Store the lists as they were scored, so that ``rankmetrics recompute`` adds metrics to past dates.
     """
 
     at: ClassVar[str] = "sink"
@@ -465,6 +466,7 @@ class Sink(fd.Section):
     mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
     table: str | None = fd.key(None, table_name)
     layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
+    lists: bool = fd.key(False, fd.flag)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""

@@ -129,7 +129,10 @@ def _run_beside(
         if batch.num_rows:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for results in body(columns):
-                made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
+                made = (
+                    values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values), from_pandas=True)
+                    for values in results.values()
+                )
                 yield pa.RecordBatch.from_arrays([*(columns[name] for name in kept), *made], [*kept, *results])
 
 

@@ -21,13 +21,14 @@ from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import registering, results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
+from rankmetrics_spark.job.recomputing import StoredDay, recompute as recompute
 from rankmetrics_spark.job.record import DAYS_SEEN, Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
-from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
+from rankmetrics_spark.road import Tables, lists_to_store, refuse_to_store
+from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
 from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log, without_users
 from rankmetrics_spark.words import counted_in
 
@@ -61,8 +62,9 @@ class _Context:
         config: What to evaluate.
         steps: How long each step took.
         refused: Settings of the config that the session does not take.
-        store_for: Makes the store, instead of the sink of the config.
-        without: Users who are left out of every input.
+        store_for: See ``run``.
+        without: See ``run``.
+        stored: See ``run``.
         earlier: What other runs have published that the comparisons read; known after the plan.
         checks: What was checked so far.
         tables: The tables of the evaluation; known after the plan.
@@ -76,6 +78,7 @@ class _Context:
     refused: list[str]
     store_for: Callable[[str], sinks.Store] | None = None
     without: DataFrame | None = None
+    stored: StoredDay | None = None
     earlier: Earlier = field(default_factory=Earlier)
     checks: list[Check] = field(default_factory=list)
     tables: Tables = field(init=False)
@@ -103,7 +106,10 @@ class _Context:
 
     def partitions(self, filled: str, most: int = 1, few: bool = True) -> sinks.Partitions:
         """The partitions of a table that has rows where this was counted; see ``partitions_for``."""
-        return sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
+        partitions = sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
+        # Stored lists are of no experiment.
+        of_none = [None] if self.config.sink.lists and filled == "rows" else []
+        return replace(partitions, emptied=[*partitions.emptied, *of_none])
 
 
 def run(
@@ -113,6 +119,7 @@ def run(
     *,
     store_for: Callable[[str], sinks.Store] | None = None,
     without: DataFrame | None = None,
+    stored: StoredDay | None = None,
 ) -> Outcome:
     """Evaluate what a config describes and write every table.
 
@@ -127,6 +134,7 @@ def run(
         store_for: Makes what the run with this id writes to, and reads earlier runs from, instead of the sink of the
             config; it then sends no event to anybody.
         without: Users whose rows are left out of every input before anything is counted: a column of ids as text.
+        stored: The stored lists of an earlier run of the date, which are read instead of the log: see ``recompute``.
 
     Raises:
         ConfigError: No ``Config``, a setting of ``spark`` that the session refuses, or a partition that holds another
@@ -143,7 +151,7 @@ def run(
             "rankmetrics_spark.config make it"
         )
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
-        context = _Context(spark, config, _Steps(progress), refused, store_for, without)
+        context = _Context(spark, config, _Steps(progress), refused, store_for, without, stored)
         entries = context.record.entries
         events = Events(entries, config) if store_for else Events.of(spark, config, entries)
         store = context.store
@@ -202,9 +210,12 @@ def _tables_of(context: _Context) -> Tables:
     config, record, store = context.config, context.record, context.store
     store.check()
     store.note(record.entries)
-    sinks.refuse_other_date(store, config.evaluation_date, *context.convention)
+    if context.stored is None:
+        sinks.refuse_other_date(store, config.evaluation_date, *context.convention)
     results.cuped_rows(store, config)  # refused before anything is computed
     context.earlier = Earlier.of(store, config)
+    if context.stored is not None:
+        return context.stored.tables(store, config, record)
     sources.check_ready(context.spark, config.source)
     impressions, judgements = inputs(context.spark, config)
     sections = (config.events, config.assignments, config.machine_judgements)
@@ -228,6 +239,9 @@ def _tables_of(context: _Context) -> Tables:
     more: Any = {"keep": store.stage, "day": config.evaluation_date, "compared": config.comparison}
     more |= {"events": events, "assignments": assignments, "machine": machine}
     tables = Tables.of(impressions, judgements, config.options, **more)
+    if config.sink.lists:
+        refuse_to_store(tables)
+        tables = replace(tables, plan=replace(tables.plan, scoring=replace(tables.plan.scoring, stored=True)))
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
@@ -258,7 +272,11 @@ def _evaluate(context: _Context) -> Outcome:
             every_partition = context.partitions("rows")
             store.claim(every_partition)
             context.record.entries["notes"] += results.kept_beside(store, every_partition)
-            sinks.refuse_other_convention(store, every_partition, *context.convention)
+            if context.stored is None:
+                sinks.refuse_other_convention(store, every_partition, *context.convention)
+            else:
+                context.stored.refuse_replaced(store)
+                context.stored.refuse_other_lists(counts)
             results.refuse_comparison(config, counts, store.pointers, tables.by_test)
         users = _users(context)
         written = _stage_tables(context, users)
@@ -289,6 +307,8 @@ def _users(context: _Context) -> results.Users:
     config, store, tables, earlier = context.config, context.store, context.tables, context.earlier
     with context.steps("users"):
         rows = tables.user_metrics
+        if context.stored is not None:
+            context.stored.refuse_other_values(store, rows)
     users = results.Users.of(store, tables, config, earlier)
     if earlier.days is None or not results.reads_users_again(config):
         return users
@@ -325,16 +345,19 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
             partitions = context.partitions("quarantined", largest, n_rows <= sinks.MOST_ROWS)
             return {"quarantine": store.write("quarantine", rows, partitions)}
 
-    def user_days() -> dict[str, sinks.Written]:
-        # They are of no experiment; a user has few of them.
+    def of_date(table: str, rows: DataFrame) -> dict[str, sinks.Written]:
+        # They are of no experiment; a user has few days.
         n = total_counts(counts, "lists")
         partitions = sinks.Partitions(context.config.evaluation_date, [None], most=n, few=n < sinks.MOST_ROWS)
-        with context.steps("user_days"):
-            return {USER_DAYS: store.write(USER_DAYS, tables.user_days, partitions)}
+        with context.steps(table):
+            return {table: store.write(table, rows, partitions)}
 
     with context.steps("tables", "writing the tables"):
         works = [user_metrics, quarantine, lambda: _stage_aggregates(context, users)]
-        works += [user_days] if tables.assigned and tables.assigned.asked.timed else []
+        if tables.assigned and tables.assigned.asked.timed:
+            works.append(lambda: of_date(USER_DAYS, tables.user_days))
+        if context.config.sink.lists:
+            works.append(lambda: of_date(LISTS, lists_to_store(tables)))
         written = _in_threads(context, users.table.rows, *works)
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
     context.checks += sinks.check_row_counts(*staged, counts)

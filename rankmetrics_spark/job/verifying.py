@@ -179,7 +179,8 @@ class _Derived:
     @property
     def _place(self) -> dict[str, object]:
         """The sections of the config that write: to the temporary folder, and nowhere else."""
-        return {"sink": {"path": str(self.folder)}, "report": {}, "lineage": {}}
+        sink = {"path": str(self.folder), "lists": sch.LISTS in self.entry.tables}
+        return {"sink": sink, "report": {}, "lineage": {}}
 
     def _scratch(self, records: Mapping[str, Mapping[str, Any]]) -> Callable[[str], sinks.Store]:
         """What makes the temporary output, with the earlier records."""

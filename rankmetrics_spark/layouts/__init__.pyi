@@ -21,6 +21,7 @@ from .packings import SETS as SETS
 from .packings import Numbers as Numbers
 from .packings import Relevant as Relevant
 from .packings import Rows as Rows
+from .packings import Stored as Stored
 from .packings import entry as entry
 from .packings import item_words as item_words
 from .packings import no_item_repeats as no_item_repeats

@@ -359,6 +359,38 @@ class Numbers:
         return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
+@dataclass(frozen=True)
+class Stored:
+    """Lists as an earlier run has scored and stored them: without repeats, and with the ranks that their order gave.
+
+    Attributes:
+        list_hash: The column with the hash of the items of a list, if there is one.
+    """
+
+    list_hash: str = ""
+    name: ClassVar[str] = "stored"
+    all_rows_seen: ClassVar[str] = "false"
+    arrays: ClassVar[bool] = True
+
+    @property
+    def payload(self) -> tuple[str, ...]:
+        """The counts and arrays of a stored list."""
+        return (sch.N_SHOWN, sch.N_REPEATED, sch.N_TIED, sch.RANKS, sch.GRADES, *filter(None, [self.list_hash]))
+
+    def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
+        """Nothing: the rows are not read again."""
+        return li.Packing(NO_HASH, COUNT_ROWS)
+
+    def unpack(self, columns: li.Arrays, reading: li.Reading) -> li.RankedLists:
+        """The lists of a batch, as they were."""
+        sizes, n_repeated, n_tied = (li.ints(columns[name]) for name in self.payload[:3])
+        index, ranks = li.flat(columns[sch.RANKS])
+        grades = li.numbers(columns[sch.GRADES].flatten(), np.float64)
+        batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *no_pool())
+        list_hash = li.ints(columns[self.list_hash]) if self.list_hash else None
+        return li.RankedLists(batch, n_repeated, n_tied, list_hash=list_hash)
+
+
 def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) -> mx.Bools:
     """(n,) whether a rank of a list may repeat: its ranks are neither distinct ranks up to 63 nor 1..L.
 

@@ -203,6 +203,7 @@ class Scoring:
         looks_up: Whether the relevance of shown items is looked up in the judgements.
         finite: Whether a value that is infinite because of large grades is refused.
         machine: Whether a machine has judged too, so that each value is there under both labels.
+        stored: Whether the ranks and grades that were scored come back too, to be stored.
     """
 
     metrics: tuple[mx.Metric, ...]
@@ -214,6 +215,7 @@ class Scoring:
     looks_up: bool = False
     finite: bool = True
     machine: bool = False
+    stored: bool = False
 
     @property
     def machine_columns(self) -> tuple[str, ...]:
@@ -292,6 +294,8 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         scores |= {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
+        if scoring.stored:
+            scores |= li.stored_arrays(lists.batch, scoring.reading(rule).only_relevant)
         values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)

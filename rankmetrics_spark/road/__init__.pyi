@@ -24,5 +24,9 @@ from .plan import Plan as Plan
 from .plan import make_plan as make_plan
 from .ranking import sound_rows as sound_rows
 from .ranking import top_rows as top_rows
+from .stored import StoredTables as StoredTables
+from .stored import lists_to_store as lists_to_store
+from .stored import needs_more as needs_more
+from .stored import refuse_to_store as refuse_to_store
 from .tables import Tables as Tables
 from .tables import averages as averages

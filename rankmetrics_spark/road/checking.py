@@ -339,17 +339,17 @@ def rejected_type(columns: sch.Columns) -> T.StructType:
 def rejected_rows(groups: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a fault of their own, as text, with the reason."""
     rows = groups.select(sch.REJECTED, F.explode(F.expr(f"array_repeat(0, int({sch.N_ROWS}))")).alias("_copy"))
-    names = _quarantined(columns).items()
+    names = quarantined(columns).items()
     return rows.select(*(F.col(f"{sch.REJECTED}.{name}").alias(public) for name, public in names))
 
 
 def as_quarantined(rows: DataFrame, columns: sch.Columns) -> DataFrame:
     """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
-    names = {name if name == sch.REASON else f"{sch.RAW}.{name}": own for name, own in _quarantined(columns).items()}
+    names = {name if name == sch.REASON else f"{sch.RAW}.{name}": own for name, own in quarantined(columns).items()}
     return rows.select(*(F.col(name).alias(public) for name, public in names.items()))
 
 
-def _quarantined(columns: sch.Columns) -> dict[str, str]:
+def quarantined(columns: sch.Columns) -> dict[str, str]:
     """Internal name -> name in ``quarantine``, in its order."""
     lists = dict(zip(columns.list_columns, sch.public_names(columns.list, sch.QUARANTINE_COLUMNS), strict=True))
     # The number of a row is another one in another order of the rows.

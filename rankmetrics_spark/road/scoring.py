@@ -32,7 +32,7 @@ def scored(
     pool = [sch.POOL_GRADE, *[sch.POOL_HASH] * needs_hash, *intents] if scoring.judged else []
     pool += [sch.MACHINE_GRADE, sch.MACHINE_HASH] * scoring.machine
     inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), sch.N_ROWS, *layout.payload, *pool)
-    if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
+    if then is None and not layout.arrays and not (scoring.judged or scoring.stored) and len(scoring.conventions) == 1:
         score = partial(_score_one, layout=layout, scoring=scoring)
         arguments = [name for name in inputs.columns if name not in kept]
         scores = struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
@@ -79,6 +79,8 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
     """Columns of a scored list: counts, and one double per metric."""
     counts = [T.StructField(name, T.LongType()) for name in COUNTS]
     hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
+    arrays = {sch.RANKS: T.IntegerType(), sch.GRADES: T.DoubleType()} if scoring.stored else {}
+    hashes += [T.StructField(name, T.ArrayType(kind)) for name, kind in arrays.items()]
     return counts + hashes + [T.StructField(name, T.DoubleType()) for name in _values(scoring)]
 
 

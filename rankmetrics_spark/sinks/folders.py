@@ -17,7 +17,7 @@ from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path, refused_folder
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, SMALL_TABLES, USER_DAYS, quoted
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
@@ -323,7 +323,7 @@ class ParquetFolder(Folder):
         for table in written:
             if table.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
-                keys = PARTITION[table.table == USER_DAYS :]
+                keys = PARTITION[table.table in OF_DATES :]
                 rows = table.partitions.prepared(table.rows).drop(*{*PARTITION} - {*keys})
                 writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
                 writer.partitionBy(*keys).parquet(self.name_of(table.table))

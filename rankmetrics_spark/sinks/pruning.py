@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.config import Sink, dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.schemas import DATE, PARTITION, RUN, SMALL_TABLES, USER_DAYS
+from rankmetrics_spark.schemas import DATE, OF_DATES, PARTITION, RUN, SMALL_TABLES
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record, file_system, of_disk
@@ -112,7 +112,7 @@ class Output:
                 if not is_data and (entry.is_file or path in filled):
                     continue
                 keys = [name.partition("=")[0] for name in (*of, last)]
-                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in (*SMALL_TABLES, USER_DAYS))
+                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in (*SMALL_TABLES, *OF_DATES))
                 # Behind a link are the files of others.
                 if not is_partition or self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
                     continue

@@ -15,7 +15,7 @@ from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN, USER_DAYS
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, PARTITION, RUN
 from rankmetrics_spark.sinks.files import Files, of_disk, on_this_machine
 from rankmetrics_spark.sinks.partitions import any_of
 from rankmetrics_spark.sinks.swapping import experiment_of
@@ -43,7 +43,7 @@ def rows_of(
     if schema is not None:
         reader = reader.schema(as_stored(schema))
     rows = reader.parquet(sail_path(str(folder)))
-    if EXPERIMENT not in rows.columns:  # user_days
+    if EXPERIMENT not in rows.columns:  # user_days, lists
         return rows
     # Sail reads the folder of a null value as a text.
     experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
@@ -293,6 +293,6 @@ def live_files(
                     run = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
                     paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
         elif folder.startswith(f"{DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
-            run = runs[date].get(None) if name == USER_DAYS else pointers[date].by_date
+            run = runs[date].get(None) if name in OF_DATES else pointers[date].by_date
             paths += [path for path in table.files(folder) if run_in_name(path) == run]
     return paths

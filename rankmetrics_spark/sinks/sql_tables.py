@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, SMALL_TABLES, USER_DAYS, quoted
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, RUN, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_json, count_rows, rows_of_arrow
 from rankmetrics_spark.sinks.reading import published, rows_by
@@ -362,7 +362,7 @@ def replace_rows(tables: SqlTables, written: Written) -> None:
     if old is None:
         if not partitions.filled:
             return
-        of_date = (USER_DAYS, *(SMALL_TABLES if tables.by_date else ()))
+        of_date = (*OF_DATES, *(SMALL_TABLES if tables.by_date else ()))
         keys = (DATE,) if written.table in of_date else PARTITION
         old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), keys)
     # The owner of a table, or an earlier version, may have made it with texts, or without this column.

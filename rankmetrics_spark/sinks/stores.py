@@ -18,7 +18,7 @@ from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, parse, unit_in
-from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OK, PARTITION, RUN, USER_DAYS, Check, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
@@ -246,7 +246,7 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
     rows, pointers = _read(spark, path, format)
-    return rows.drop(EXPERIMENT) if path.endswith(USER_DAYS) else with_unit(rows, unit_in(pointers))
+    return rows.drop(EXPERIMENT) if path.rpartition("/")[2] in OF_DATES else with_unit(rows, unit_in(pointers))
 
 
 def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Mapping[str, Pointer]]:

@@ -30,12 +30,12 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.errors import OutputError, printable_json
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, SMALL_TABLES, USER_DAYS
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", USER_DAYS)
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", *OF_DATES)
 #: Bytes of a folder's name; the limit of every common file system.
 LONGEST_NAME = 255
 #: Characters that Hive and Spark write otherwise in a path, where they are in the value of a partition.
@@ -65,7 +65,7 @@ def folder_of(table: str, experiment: str | None, date: str) -> str:
     >>> folder_of("user_metrics", "a/b", "2026-11-21"), folder_of("quarantine", None, "2026-11-21")[11:50]
     ('user_metrics/experiment_id=a%2Fb/evaluation_date=2026-11-21', 'experiment_id=__HIVE_DEFAULT_PARTITION_')
     """
-    if table == USER_DAYS:
+    if table in OF_DATES:
         return f"{table}/{DATE}={date}"
     name = NULL_PARTITION if experiment is None else experiment.translate(_SPECIAL)
     return f"{table}/{EXPERIMENT}={name}/{DATE}={date}"
@@ -98,7 +98,7 @@ def experiment_of(folder: str) -> str | None:
 def is_of_run(path: str) -> bool:
     """Whether all rows of a file are of one run: not those of a small table that has one file of all experiments."""
     table, folder = path.split("/")[:2]
-    return table == USER_DAYS or folder.startswith(f"{EXPERIMENT}=")
+    return table in OF_DATES or folder.startswith(f"{EXPERIMENT}=")
 
 
 def swap(files: Files, change: Swap) -> None:
@@ -225,8 +225,8 @@ def partition_files(
     names = {folder_of("", name, date).split("/")[1] for name in experiments}
     stored = zip(tables, files.for_each(files.names, tables), strict=True)
     folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in names]
-    if USER_DAYS in tables and f"{EXPERIMENT}={NULL_PARTITION}" in names:
-        folders.append(folder_of(USER_DAYS, None, date))
+    if f"{EXPERIMENT}={NULL_PARTITION}" in names:
+        folders += [folder_of(table, None, date) for table in OF_DATES if table in tables]
     return _files_here(files, folders)
 
 

@@ -45,7 +45,8 @@ def publish(root: Path, date: str, compared: Iterable[str] = (), **entry: Any) -
     for table in TABLES:
         for name in ("a%2Fb", "__HIVE_DEFAULT_PARTITION__"):
             put(root, f"{table}/experiment_id={name}/evaluation_date={date}/part-{run}-0.parquet")
-    put(root, f"user_days/evaluation_date={date}/part-{run}-0.parquet")
+    for table in ("user_days", "lists"):
+        put(root, f"{table}/evaluation_date={date}/part-{run}-0.parquet")
     runs = Compared((), False, {day: (run_of(day),) for day in compared})
     pointer = Pointer(date, (Entry(run, ("a/b", None), compared=runs, **entry),))
     (root / "published").mkdir(exist_ok=True)
@@ -89,7 +90,7 @@ def test_old_dates_go_with_their_pointers_and_records_and_nothing_else_changes(r
     before = tree(root)
     size = sum((root / path).stat().st_size for path in of_dates(before, OLD[0]) if path.endswith(".parquet"))
     rows = pruned(root)
-    assert rows == [DatePruned(date, "removed", "older than what is kept", 5, size, 1) for date in OLD]
+    assert rows == [DatePruned(date, "removed", "older than what is kept", 6, size, 1) for date in OLD]
     assert tree(root) == before - of_dates(before, *OLD)
     # Folders of dates that are gone would still be listed by those who look for partitions.
     assert not [path for path in root.rglob("evaluation_date=2026-08*")]
@@ -312,7 +313,7 @@ def test_files_behind_a_link_and_files_without_the_id_of_a_run_stay(root: Path, 
     os.rename(partition, other / "of_somebody")
     partition.symlink_to(other / "of_somebody")
     rows = pruned(root)
-    assert rows[0].files == 4 and len(list((other / "of_somebody").iterdir())) == 1
+    assert rows[0].files == 5 and len(list((other / "of_somebody").iterdir())) == 1
     assert (rows[1].action, rows[1].why) == ("tidied", "its files do not carry the id of their run")
 
 
@@ -326,10 +327,10 @@ def call(*words: object) -> tuple[int, str, str]:
 def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contract(root: Path) -> None:
     code, out, err = call("--output", root, "--keep", "13w", "--dry-run", "--format", "json")
     assert (code, [(row["date"], row["action"]) for row in json.loads(out)]) == (0, [(d, "removed") for d in OLD])
-    assert err.startswith("would remove 10 files of 0.0 MB and 2 run records; dates removed: 2026-08-01, 2026-08-02")
+    assert err.startswith("would remove 12 files of 0.0 MB and 2 run records; dates removed: 2026-08-01, 2026-08-02")
     code, out, err = call("-o", root, "--keep", "90d", "--format", "csv")
     assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs,merged,into")
-    assert err.startswith("removed 10 files of 0.0 MB and 2 run records")
+    assert err.startswith("removed 12 files of 0.0 MB and 2 run records")
     for keep in ("90d", "all"):
         assert call("--output", root, "--keep", keep) == (0, "", "nothing to remove\n")
 

@@ -35,8 +35,8 @@ from tests.helpers.logs import config
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
 EXPERIMENTS = ("a", "b/c", None)
-OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None), "user_days": (None,)}
-NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS, "user_days": (None,)}
+OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None), "user_days": (None,), "lists": (None,)}
+NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS, "user_days": (None,), "lists": (None,)}
 
 
 def output(folder: Path) -> sk.Files:
@@ -59,7 +59,7 @@ def seen(files: sk.Files) -> dict[str, list[tuple[str, str | None]]]:
     pointer = sw.pointer_of(files, DATE)
     known = {DATE: pointer} if pointer else {}
     result = {}
-    for table in ("user_metrics", "experiment_metrics", "quarantine", "user_days"):
+    for table in ("user_metrics", "experiment_metrics", "quarantine", "user_days", "lists"):
         below = sk.Files(files.system, files.at(table))
         result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in sk.live_files(below, known))
     return result
@@ -85,7 +85,8 @@ def test_every_kill_leaves_the_old_or_the_new_files_and_needs_no_repair(
                 ended = False
         now = seen(files)
         new = {table: [(folder, RUNS[1]) for folder, _ in rows] for table, rows in now.items()}
-        assert [folder for folder, _ in now["user_days"]] == [f"evaluation_date={DATE}"], after
+        for table in ("user_days", "lists"):
+            assert [folder for folder, _ in now[table]] == [f"evaluation_date={DATE}"], after
         assert now == old or (now == new and len(now["user_metrics"]) == len(now["experiment_metrics"]) == 3), after
         which.add(now == old)
         # No partition is missing for a reader who only lists files.
@@ -442,7 +443,7 @@ def test_the_disk_has_all_files_before_the_pointer_names_them(tmp_path: Path, mo
     sw.swap(files, change)
     pointer = steps.index(f"-> published/{DATE}.json")
     new = {path.relative_to(tmp_path) for path in tmp_path.glob("*/**/part-*")}
-    assert len(new) == 7
+    assert len(new) == 8
     names = {str(path) for path in new} | {str(folder) for path in new for folder in path.parents}
     assert names | {f"published/.{DATE}.json.{os.getpid()}"} == {*steps[:pointer]}
     assert steps[pointer + 1 :] == ["published"]

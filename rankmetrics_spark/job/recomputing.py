@@ -1,0 +1,182 @@
+"""Recompute: add metrics to published dates, or give them another convention, from the lists that runs have stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import schemas as sch, sinks
+from rankmetrics_spark.config import Config, Options, Sink, dates_in_words, load, override
+from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
+from rankmetrics_spark.gates import Counts
+from rankmetrics_spark.job.record import Outcome, Record
+from rankmetrics_spark.job.verifying import first_difference
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.pointers import Pointer, record_path, unpublished
+from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
+
+#: What to do where stored lists do not serve.
+FROM_LOG = "allowed: rankmetrics evaluate --config C --from D1 --to D2, over the log"
+
+
+@dataclass(frozen=True)
+class StoredDay:
+    """What one run has published on a date, with its lists: it stands for the log in a run that replaces it.
+
+    Attributes:
+        pointer: The pointer of the date.
+        record: The record of the run.
+        before: Its config.
+        new_convention: Whether its values are replaced, and not kept.
+    """
+
+    pointer: Pointer
+    record: Mapping[str, Any]
+    before: Config
+    new_convention: bool
+
+    def rows(self, store: sinks.Store, table: str) -> DataFrame:
+        """The rows of a table on the date."""
+        columns = self.pointer.entries[0].tables[table]["columns"]
+        schema = _schema(store.spark, {name: kind for name, kind in columns.items() if name != sch.RUN})
+        empty = store.spark.createDataFrame([], f"{sch.EXPERIMENT} string").limit(0)
+        rows = store.days(table, {self.pointer.date: self.pointer}, schema)
+        if rows is None:
+            return empty.unionByName(store.spark.createDataFrame([], schema), allowMissingColumns=True)
+        return rows.select(sch.EXPERIMENT, *(sch.quoted(name) for name in schema.names))
+
+    def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
+        """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
+        plan, before = (self._plan(store.spark, options) for options in (config.options, self.before.options))
+        if lacking := next(self._lacking(plan, before), ""):
+            raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {FROM_LOG}")
+        run_id = self.record[sch.RUN]
+        notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
+        record.entries |= {"inputs": self.record["inputs"], "recomputed": run_id, "notes": notes}
+        lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
+        return replace(StoredTables.of_plan(plan, lists, left_out, self.record.get("events")), keep=store.stage)
+
+    def _plan(self, spark: SparkSession, options: Options) -> Plan:
+        """The plan of a run over the log, by the schemas on record."""
+        schemas = {name: _schema(spark, each["schema"]) for name, each in self.record["inputs"].items()}
+        empty = {name: spark.createDataFrame([], schema) for name, schema in schemas.items()}
+        return Tables.of(empty["source"], None, options, events=empty.get("events"), day=self.pointer.date).plan
+
+    def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
+        """What a run over the log would read of it, beside what is stored."""
+        (rule, *_), (old, *_) = plan.scoring.conventions, before.scoring.conventions
+        for metric in plan.scoring.metrics:
+            every_item = metric.needs != "relevant" and before.scoring.reading(old).only_relevant
+            if needed := needs_more(metric.needs) or ("items without relevance" if every_item else ""):
+                yield f"metric '{metric}' reads {needed}"
+        if plan.columns.list_hash != before.columns.list_hash:
+            yield "only_changed hashes items down to the largest cut-off, which is another one"
+        # Where nothing repeats or is tied, its order does not depend on the convention.
+        read = [name for name, key in (("duplicates", "repeated"), ("ties", "tied"))
+                if any(count[key] for count in self.record["experiments"].values())]  # fmt: skip
+        read += [] if plan.scoring.by_position else ["score_precision"]
+        if other := [name for name in read if getattr(rule, name) != getattr(old, name)]:
+            yield f"the convention '{rule.name}' has another {other[0]}, and so reads repeated or tied items"
+        if (plan.layout.name == "rows") != (before.layout.name == "rows"):
+            yield f"with the convention '{rule.name}', these metrics read other items of a list"
+
+    def refuse_replaced(self, store: sinks.Store) -> None:
+        """Refuse a date that another run has published since; the caller has claimed it."""
+        if store.pointer(self.pointer.date) != self.pointer:
+            raise OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
+
+    def refuse_other_lists(self, counts: Counts) -> None:
+        """Refuse lists that are not those which the run has scored, by its digests."""
+        for name, count in counts.items():
+            then = self.record["experiments"].get(sch.NULL_PARTITION if name is None else name, {})
+            if any(then.get(key) != count[key] for key in ("rows", "digest")):
+                raise DifferenceError(
+                    f"the stored lists and rows left out of experiment '{name}' on {self.pointer.date} are not those "
+                    f"which {record_path(self.record[sch.RUN])} has counted; nothing was published"
+                )
+
+    def refuse_other_values(self, store: sinks.Store, users: DataFrame) -> None:
+        """Refuse values of published metrics that are not the same in every bit."""
+        if self.new_convention:
+            return
+        published = self.rows(store, "user_metrics").drop(sch.CONVENTION_HASH)
+        names = [*map(sch.quoted, published.columns)]
+        if found := first_difference("user_metrics", published, users.select(*names), exact=True):
+            raise DifferenceError(f"{found}, so old values would change; nothing was published; {FROM_LOG}")
+
+
+def _schema(spark: SparkSession, columns: Mapping[str, str]) -> Any:
+    ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
+    return spark.createDataFrame([], ddl).schema
+
+
+def recompute(
+    spark: SparkSession,
+    sink: Sink,
+    metrics: Sequence[str] = (),
+    convention: str | None = None,
+    dates: tuple[str | None, str | None] = (None, None),
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Outcome]:
+    """Add metrics to published dates from their stored lists, one date after the other, each published at once.
+
+    Args:
+        spark: The session.
+        sink: Where the runs have written.
+        metrics: New metrics, such as ``err@20``.
+        convention: A convention, as in a config, for every metric of the dates; by default each date keeps its own.
+        dates: The first and the last date; by default all that are published.
+        progress: Called with a short description before each step.
+
+    Raises:
+        ConfigError: A date has a metric already, or the stored lists do not hold what a metric reads.
+        DifferenceError: Old values would change, or the stored lists are not those of the run.
+        InputError: Nothing is published on these dates, or a date has no lists.
+    """
+    from rankmetrics_spark.job import run
+
+    if not (metrics or convention):
+        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, or both")
+    store = sinks.store_of(spark, sink, "recompute")
+    pointers = store.pointers()
+    first, last = dates[0] or min(pointers, default=""), dates[1] or dates[0] or max(pointers, default="")
+    chosen = {date: each for date, each in sorted(pointers.items()) if first <= date <= last}
+    if not chosen:
+        raise InputError(
+            unpublished(first, pointers) if pointers else f"'{store.path}' holds nothing that is published"
+        )
+    # One run has the lists of a date: those of another run, of other experiments, are not beside them.
+    if without := [date for date, each in chosen.items() if not _has_lists(each)]:
+        raise InputError(
+            f"{dates_in_words(without)} cannot be recomputed: the lists of all experiments are not stored, which runs "
+            f"do with sink.lists: true; {FROM_LOG}"
+        )
+    records = {record[sch.RUN]: record for record in sinks.run_records(store)}
+    days: list[tuple[StoredDay, Config]] = []
+    for date, pointer in chosen.items():
+        if "config" not in (record := records.get(run_id := pointer.entries[0].run_id, {})):
+            raise InputError(f"{record_path(run_id)} of '{store.path}' is not there, and it has the config")
+        place = {"path": sink.path, "table": sink.table, "format": sink.format}
+        document = {**record["config"], "sink": {**record["config"]["sink"], **place}, "report": {}, "lineage": {}}
+        before = load(document, date=date)
+        changes: dict[str, Any] = {"metrics": [*map(str, before.metrics), *metrics]}
+        if convention:
+            changes |= override({}, f"convention={convention}")
+        after = load({**document, **changes}, date=date)
+        days.append((StoredDay(pointer, record, before, bool(convention)), after))
+    for metric in map(parse, metrics):
+        if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
+            raise ConfigError(f"--metrics is {metric}, which {dates_in_words(known)} has already; "
+                              "allowed: other dates, or metrics that it lacks")  # fmt: skip
+    outcomes = []
+    for day, config in days:
+        progress(f"recomputing {day.pointer.date}")
+        outcomes.append(run(spark, config, stored=day))
+    return outcomes
+
+
+def _has_lists(pointer: Pointer) -> bool:
+    return len(pointer.entries) == 1 and "columns" in pointer.entries[0].tables.get(sch.LISTS, {})

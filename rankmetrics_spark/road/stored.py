@@ -1,0 +1,117 @@
+"""Lists as they were scored: what of them is stored, and the same tables made from what an earlier run has stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, functions as F
+
+from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.layouts import Stored
+from rankmetrics_spark.road import checking, scoring
+from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.road.tables import Tables
+
+#: Reasons of rows that are left out because of other rows of their list.
+_REPEATS = ("duplicate_item", "repeated_position")
+
+
+def refuse_to_store(tables: Tables) -> None:
+    """Refuse to store lists that could not be scored again from their ranks and grades.
+
+    Raises:
+        ConfigError: A metric or the convention reads more, or the lists are not those of the log alone.
+    """
+    work, options = tables.plan.scoring, tables.plan.options
+    more = [f"metric '{metric}' reads {needed}" for metric in work.metrics if (needed := needs_more(metric.needs))]
+    if not work.by_position and any(rule.averages_ties for rule in work.conventions):
+        more.append(f"{options.path_of('convention')}.ties 'expected' reads scores")
+    given = {"judgements": work.judged, "assignments": tables.assigned, "events.within": tables.timed}
+    more += [f"{name} is given" for name, value in given.items() if value]
+    if more:
+        raise ConfigError(f"sink.lists is true, which stores ranks and grades only, and {more[0]}; allowed: false")
+
+
+def needs_more(needs: str) -> str:
+    """What a metric reads beside ranks and grades; empty if nothing."""
+    return {"scores": "scores", "intents": "intents", "shown_intents": "intents"}.get(needs, "")
+
+
+def lists_to_store(tables: Tables) -> DataFrame:
+    """A row per list of a run, of no experiment but with its name: what scores and aggregates are made from."""
+    plan = tables.plan
+    beside = scoring.columns_beside(plan.columns, Stored(), plan.scoring)
+    # The number of a row is another one in another order of the rows.
+    numbers = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own == sch.ROW]
+    kept = [name for name in beside if name not in (sch.EXPERIMENT, sch.USER, sch.ALL_ROWS_SEEN, sch.JUDGED)]
+    own = [f"string(null) AS {name}" if name in numbers else name for name in kept]
+    read = (*own, sch.N_ROWS, *Stored(plan.scoring.list_hash).payload)
+    return tables.lists.selectExpr(
+        f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}", *read
+    )
+
+
+@dataclass(frozen=True)
+class StoredTables(Tables):
+    """The tables of an evaluation whose lists an earlier run has stored; no row of the log is read.
+
+    Attributes:
+        stored: The rows of ``lists``.
+        left_out: The rows of ``quarantine``.
+        counted: What the earlier run has counted of the events; None without events.
+    """
+
+    stored: DataFrame = None  # type: ignore[assignment]
+    left_out: DataFrame = None  # type: ignore[assignment]
+    counted: Mapping[str, int] | None = None
+
+    @classmethod
+    def of_plan(cls, plan: Plan, stored: DataFrame, left_out: DataFrame, counted: Mapping[str, int] | None) -> Tables:
+        """The tables of a plan that was made as if its log were read."""
+        work = replace(plan.scoring, stored=True, finite=False)
+        plan = replace(plan, scoring=work, layout=Stored(work.list_hash))
+        stored = stored.drop(sch.EXPERIMENT).withColumnRenamed(sch.ARM, sch.EXPERIMENT)
+        none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
+        rows = stored.selectExpr(sch.EXPERIMENT, sch.USER, f"explode({sch.GRADES}) AS {sch.RELEVANCE}", none)
+        return cls(plan, rows, None, None, stored=stored, left_out=left_out, counted=counted)
+
+    @property
+    def event_counts(self) -> dict[str, int] | None:
+        """What became of the events, as the earlier run has counted it."""
+        return None if self.counted is None else dict(self.counted)
+
+    @cached_property
+    def outcome(self) -> DataFrame:
+        """The stored lists, scored, and the faulty rows as the quarantine has them."""
+        columns, public = self.plan.columns, checking.quarantined(self.plan.columns)
+        lists = self._in_python(self.stored, self.plan.layout)
+        texts = {name: sch.quoted(public[name]) if name in public else "string(null)"
+                 for name in checking.rejected_type(columns).names}  # fmt: skip
+        # An empty name is null as the value of a partition.
+        empty = f"CASE WHEN {sch.REASON} = 'empty_experiment' THEN '' ELSE {texts[sch.EXPERIMENT]} END"
+        texts[sch.EXPERIMENT] = empty
+        faulty = self.left_out.where(~F.col(sch.REASON).isin(*_REPEATS))
+        fields = ", ".join(f"{sql} AS {name}" for name, sql in texts.items())
+        groups = faulty.selectExpr(f"struct({fields}) AS {sch.REJECTED}").groupBy(sch.REJECTED)
+        counted = groups.agg(F.expr(f"count(1) AS {sch.N_ROWS}"))
+        keyed = counted.selectExpr(*(f"{sch.REJECTED}.{name}" for name in columns.keys), sch.N_ROWS, sch.REJECTED)
+        none = f"{checking.no_rejected(columns)} AS {sch.REJECTED}"
+        return self._kept(lists.selectExpr("*", none).unionByName(keyed, allowMissingColumns=True), "outcome")
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """The rows that the earlier run has left out."""
+        return self.left_out
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The same: without repeated rows, these are all."""
+        return self.left_out
+
+    @property
+    def repeated(self) -> DataFrame:
+        """The part that repeats an item or a rank."""
+        return self.left_out.where(F.col(sch.REASON).isin(*_REPEATS))
