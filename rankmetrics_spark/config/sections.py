@@ -382,7 +382,9 @@ def events_of(path: str, value: object) -> Events | Mapping[str, object]:
 def events_beside(source: Source, given: Events | Mapping[str, object] | None) -> Events | None:
     """The events: without a place of their own, those in the table of the impressions."""
     if not isinstance(given, Mapping):
-        return given
+        # In a record, they have the place of the source.
+        beside = given and source.rows and (given.path, given.table) == (source.path, source.table)
+        return replace(given, others=source.rows) if given and beside else given
     if not source.rows or isinstance(source.path, Mapping):
         raise ConfigError(
             "events.path and events.table: neither given; allowed: exactly one of the two, or source.rows, where the "

@@ -113,8 +113,7 @@ def without_users(rows: DataFrame, ids: DataFrame, columns: Mapping[str, Any]) -
     if user not in rows.columns:
         return rows
     text = eng.as_text(quoted(user), rows.schema[user].dataType, eng.engine_of(rows.sparkSession))
-    (name,) = ids.columns
-    return rows.join(F.broadcast(ids), F.expr(f"{text} = {name}"), "left_anti")
+    return rows.join(F.broadcast(ids), F.expr(f"{text} = {ids.columns[0]}"), "left_anti")
 
 
 def ids_in(spark: SparkSession, file: str) -> DataFrame:
