@@ -174,11 +174,20 @@ class Pointer:
     def as_json(self) -> str:
         """The text of the file."""
         newest = self.entries[0]
-        runs = [asdict(each) | {"log": [each.log.get(name) for name in each.experiments]} for each in self.entries]
-        document: dict[str, Any] = {DATE: self.date, RUN: newest.run_id, "record": record_path(newest.run_id)}
-        document |= {name: getattr(self, name) for name in ("sequence", "format", "by_date")}
-        partitions = [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments]
-        return sealed(document | {"tables": newest.tables, "runs": runs, "partitions": partitions})
+        document = {
+            DATE: self.date,
+            RUN: newest.run_id,
+            "record": record_path(newest.run_id),
+            "sequence": self.sequence,
+            "format": self.format,
+            "by_date": self.by_date,
+            "tables": newest.tables,
+            "runs": [
+                asdict(entry) | {"log": [entry.log.get(name) for name in entry.experiments]} for entry in self.entries
+            ],
+            "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
+        }
+        return sealed(document)
 
 
 #: Key of a pointer and of a plan: the SHA-256 of its text with an empty one.

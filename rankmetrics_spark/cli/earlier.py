@@ -40,7 +40,11 @@ class CompareRequest(SimpleNamespace):
         Raises:
             ConfigError: A key or value is not allowed, or nothing is compared.
         """
-        document: Mapping[str, object] = {name: vars(self)[name] for name in ("baseline", "candidates", "pairs")}
+        document: Mapping[str, object] = {
+            "baseline": self.baseline,
+            "candidates": tuple(self.candidates),
+            "pairs": self.pairs,
+        }
         for assignment in self.overrides:
             document = override(document, assignment)
         section = Comparison.read(document)

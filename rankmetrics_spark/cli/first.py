@@ -170,8 +170,10 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
     if (assigned := first.assigned) and len(of_none := [*assigned.arms.keys() - assigned.baselines(None).keys()]) == 1:
         which, arms = f"arm of {of_none[0]}" if of_none[0] else "arm", assigned.arms[of_none[0]]
     if not request.baseline and len(arms) > 1 and asks():
-        asked = f"Which {which} is the baseline?"
-        baseline = click.prompt(asked, type=click.Choice(arms), default=arms[0], show_default=True, err=True)
+        names, default = click.Choice(arms), arms[0]
+        baseline = click.prompt(
+            f"Which {which} is the baseline?", type=names, default=default, show_default=True, err=True
+        )
     positive = [grade for grade in first.grades if grade > 0]
     if not relevant and len(positive) > 1 and asks():
         asked = f"Which is the smallest grade that is a hit ({positive[0]:g} to {positive[-1]:g})?"
@@ -223,8 +225,9 @@ def _nothing_like(first: tools.FirstConfig) -> str:
         words = [role.removeprefix(prefix) for role in missing if role.startswith("judgements.") == bool(prefix)]
         if sampled is None or not words:
             continue
-        none = "none" if nothing else "no column"
-        nothing.append(f"{none} of '{sampled.path}' looks like the {' or the '.join(words)}")
+        nothing.append(
+            f"{'none' if nothing else 'no column'} of '{sampled.path}' looks like the {' or the '.join(words)}"
+        )
         alike = [name for word in words for name in (("position", "score") if word == "position" else (word,))]
         nothing += [problem for name in alike for problem in tools.unusable_names(sampled.rows, name)]
         names = list(map(str, sampled.rows.columns))
@@ -255,7 +258,10 @@ def asks() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def sample_of(request: InitRequest, on_engine: Callable[..., tools.LogSample]) -> tools.LogSample:
+OnEngine = Callable[[Callable[[SparkSession], tools.LogSample]], tools.LogSample]
+
+
+def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
     """The first rows of the log; ``on_engine`` calls a function with a session, which local files do not need."""
     section = request.input
     if section is None:

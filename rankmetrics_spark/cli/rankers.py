@@ -84,15 +84,19 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
     elif style == "csv":
         shares = [row["draft_shares"] for row in rows]
         # As JSON; null where a rank has no slot.
-        known = [each and [None if is_unknown(share) else share for share in each] for each in shares]
-        texts = [None if each is None else json.dumps(each) for each in known]
+        texts = [
+            None if each is None else json.dumps([None if is_unknown(share) else share for share in each])
+            for each in shares
+        ]
         LIST_PRINTERS["csv"]([{**row, "draft_shares": text} for row, text in zip(rows, texts, strict=True)])
     elif rows[0]["ranker_b"] is not None:
         LIST_PRINTERS["table"]([_texts(row) for row in rows])
     for row in ordered[:MOST_SENTENCES]:
         say.print(row["sentence"], markup=False, soft_wrap=True)
-    if (more := len(ordered) - MOST_SENTENCES) > 0:
-        say.print(f"{more:,} more pairs: --format json has a sentence for each", soft_wrap=True)
+    if len(ordered) > MOST_SENTENCES:
+        say.print(
+            f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True
+        )
     note.print(counts_in_words(rows[0]), markup=False, soft_wrap=True)
 
 

@@ -66,8 +66,12 @@ class Study:
     @property
     def options(self) -> list[click.Option]:
         """The options of its command, beside those of every command that reads a config."""
-        helps = {_flag(each): f"{each.allowed or 'Columns, such as query,item'}; {_shown(each)}" for each in self._own}
-        more = [click.Option([flag], help=f"{text} by default.") for flag, text in helps.items()]
+        more = [
+            click.Option(
+                [_flag(each)], help=f"{each.allowed or 'Columns, such as query,item'}; {_shown(each)} by default."
+            )
+            for each in self._own
+        ]
         more += [click.Option([f"--{file}"], help=f"File or folder of {file}, a row per item.") for file in self.files]
         if len(self.tables) > 1:
             more.append(click.Option(["--show"], type=click.Choice([*self.tables]), help="Which table is printed."))

@@ -114,10 +114,15 @@ class Config(SectionWithOptions):
                 # A section that is not given has none of its keys.
                 value = None if value is None else getattr(value, part)
             own[name] = value
-        own["text_numbers"] = any(sec.FORMATS[section.format].is_text for section in self.inputs)
-        own |= {"judged": self.judgements is not None, "with_machine": self.machine_judgements is not None}
-        own |= {"with_events": self.events is not None, "with_assignments": self.assignments is not None}
-        options = Options(**own, paths=PATHS)
+        options = Options(
+            **own,
+            text_numbers=any(sec.FORMATS[section.format].is_text for section in self.inputs),
+            judged=self.judgements is not None,
+            with_machine=self.machine_judgements is not None,
+            with_events=self.events is not None,
+            with_assignments=self.assignments is not None,
+            paths=PATHS,
+        )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         if self.assignments and self.source.names_experiments:
             raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -239,8 +239,14 @@ def _installed_javas() -> Iterator[Java]:
     candidates += [Path(executable).absolute() for executable in on_path if executable]
     for executable in dict.fromkeys(candidates):
         try:
-            quiet: Any = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-            output = subprocess.run([executable, "-version"], timeout=30, check=True, **quiet)
+            output = subprocess.run(
+                [executable, "-version"],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=30,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError):
             continue
         if version := re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -236,9 +235,17 @@ def _tables_of(context: _Context) -> Tables:
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    more: Any = {"keep": store.stage, "day": config.evaluation_date, "compared": config.comparison}
-    more |= {"events": events, "assignments": assignments, "machine": machine}
-    tables = Tables.of(impressions, judgements, config.options, **more)
+    tables = Tables.of(
+        impressions,
+        judgements,
+        config.options,
+        keep=store.stage,
+        events=events,
+        day=config.evaluation_date,
+        assignments=assignments,
+        compared=config.comparison,
+        machine=machine,
+    )
     if config.sink.lists:
         refuse_to_store(tables)
         tables = replace(tables, plan=replace(tables.plan, scoring=replace(tables.plan.scoring, stored=True)))

@@ -179,9 +179,15 @@ class Earlier:
         """The period for the run record; empty without one."""
         if self.days is None:
             return {}
-        period = {sch.PERIOD_FROM: self.days.first, sch.PERIOD_TO: self.days.last, "days": [*self.days.dates]}
+        first, last, dates = self.days.first, self.days.last, [*self.days.dates]
         runs = {date: [*ids] for date, ids in self.runs(counts).items()}
-        return period | {"missing": [*self.days.missing], "runs": runs}
+        return {
+            sch.PERIOD_FROM: first,
+            sch.PERIOD_TO: last,
+            "days": dates,
+            "missing": [*self.days.missing],
+            "runs": runs,
+        }
 
 
 def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:

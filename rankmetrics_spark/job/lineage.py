@@ -149,13 +149,20 @@ class Events:
         facets = {"version": _facet("dataset_version_dataset", self.record["run_id"])}
         rows = {name: self.record["tables"][name]["rows"] for name in tables}
         counts = {name: {"outputStatistics": _facet("output_statistics_output_dataset", n)} for name, n in rows.items()}
-        places = {name: dataset_of(place, is_table) for name, place in tables.items()}
-        outputs = [OutputDataset(*places[name], facets=facets, outputFacets=counts[name]) for name in tables]
+        outputs = [
+            OutputDataset(*dataset_of(place, is_table), facets=facets, outputFacets=counts[name])
+            for name, place in tables.items()
+        ]
         of_job = {"jobType": _facet("job_type_job", processingType="BATCH", integration="RANKMETRICS", jobType="JOB")}
-        run, job = Run(known["run_id"], dict(self._run_facets())), Job(known["namespace"], known["job"], of_job)
-        data: Any = {"inputs": [*self._inputs(checks)], "outputs": outputs, "producer": _PRODUCER}
-        now = datetime.now(timezone.utc).isoformat()
-        return RunEvent(eventTime=now, eventType=RunState[kind], run=run, job=job, **data)
+        return RunEvent(
+            eventTime=datetime.now(timezone.utc).isoformat(),
+            producer=_PRODUCER,
+            eventType=RunState[kind],
+            run=Run(known["run_id"], dict(self._run_facets())),
+            job=Job(known["namespace"], known["job"], of_job),
+            inputs=[*self._inputs(checks)],
+            outputs=outputs,
+        )
 
     def _run_facets(self) -> Iterator[tuple[str, Any]]:
         from openlineage.client.facet_v2 import parent_run
@@ -199,8 +206,10 @@ class Events:
             assertions.append(assertion)
         for name in ("source", "judgements", "events"):
             section = getattr(self.config, name)
-            columns = known.get(name, {}).get("schema", {}).items()
-            fields = [schema_dataset.SchemaDatasetFacetFields(name=column, type=kind) for column, kind in columns]
+            fields = [
+                schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
+                for column, kind in known.get(name, {}).get("schema", {}).items()
+            ]
             facets = {"schema": _facet("schema_dataset", fields)} if fields else {}
             of_log: dict[str, Any] = {}
             if name == "source" and assertions:

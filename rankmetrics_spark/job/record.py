@@ -67,11 +67,24 @@ class Record:
         for name in LIBRARIES:
             with suppress(PackageNotFoundError):
                 installed[name] = version(name)
-        of_run = {RUN: f"{started:%Y%m%dT%H%M%S}-{unique}", "started": started.isoformat(timespec="seconds")}
-        rule, every = config.convention, {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed}
-        request = {DATE: config.evaluation_date, "config": as_dict(config), "engine": engine}
-        request["convention"] = {"name": rule.name, "text": rule.text(), "hash": rule.digest()}
-        return cls(of_run | request | {"outcome": "running", "processor": processor(), "versions": every, **more})
+        return cls(
+            {
+                RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
+                "outcome": "running",
+                "started": started.isoformat(timespec="seconds"),
+                DATE: config.evaluation_date,
+                "config": as_dict(config),
+                "convention": {
+                    "name": config.convention.name,
+                    "text": config.convention.text(),
+                    "hash": config.convention.digest(),
+                },
+                "engine": engine,
+                "processor": processor(),
+                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed},
+                **more,
+            }
+        )
 
     @property
     def run_id(self) -> str:
@@ -105,11 +118,17 @@ class Record:
 
     def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        names = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
-        rows = {name: findings.total(counted) for name, counted in names.items()}
-        self.entries |= {"layout": plan.layout.name, "rows": rows, "experiments": findings.counts}
-        self.entries |= {"judgements": judgements, "quality": findings.as_record()}
+        counts = findings.counts
         self.entries |= {
+            "layout": plan.layout.name,
+            "rows": {
+                "in": findings.total("rows"),
+                "evaluated": findings.total("evaluated"),
+                "quarantined": findings.total("quarantined"),
+            },
+            "experiments": counts,
+            "judgements": judgements,
+            "quality": findings.as_record(),
             **({} if findings.events is None else {"events": dict(findings.events)}),
             **({"assignments": findings.assigned.as_record()} if findings.assigned else {}),
             "notes": [*self.entries.get("notes", ()), *findings.notes],

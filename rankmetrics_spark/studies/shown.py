@@ -187,17 +187,14 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
     counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
     each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(eng.SUMS).alias(_AT, _TIMES))
-    of_kind = "named_struct('kind', '{}', 'value', {}, 'n', bigint({}))"
-    kinds = ", ".join(of_kind.format(kind, *sql) for kind, sql in _KINDS.items())
+    kinds = ", ".join(
+        f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
+    )
     rows = each.where(F.col(_TIMES) > 0).selectExpr(EXPERIMENT, f"{_AT} AS replicate", f"inline(array({kinds}))")
     spread = rows.where("n > 0").groupBy(EXPERIMENT, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
     for one in sizes:
         spread = spread.union(one)
     return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
-
-
-#: What is counted of an experiment -> the kind of its counts.
-_COUNTED = {"shown": "rows", "items": "shown", "outside": "outside"}
 
 
 def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
@@ -213,8 +210,10 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     def total(name: str | None, kind: str) -> int:
         return int(counts[name, 0, kind][1].sum())
 
-    totals = (f"total{_INSIDE}", f"total{_INTERACTIONS}")
-    of_table, of_interactions = (total(None, kind) if (None, 0, kind) in counts else None for kind in totals)
+    of_table, of_interactions = (
+        total(None, kind) if (None, 0, kind) in counts else None
+        for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
+    )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
     values = {name: _values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     check_known("experiment", [request.baseline], [name for name in names if name is not None])
@@ -225,11 +224,18 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
         apart = _apart(sizes, name, request.baseline)
         for metric, each in values[name].items():
             low, high = _interval(each, request.confidence)
-            row: dict[str, Any] = {EXPERIMENT: name, METRIC: f"{metric}@{request.k}", "n_catalogue": catalogue}
-            row |= {f"n_{of}": total(name, kind) for of, kind in _COUNTED.items()}
-            row["n_unknown"] = None if of_interactions is None else total(name, "unknown")
-            row |= {"value": each[0], "ci_low": max(low, 0.0)}
-            row["ci_high"] = min(high, 1.0) if metric in ("coverage", "gini") else high
+            row = {
+                EXPERIMENT: name,
+                METRIC: f"{metric}@{request.k}",
+                "n_shown": total(name, "rows"),
+                "n_items": total(name, "shown"),
+                "n_catalogue": catalogue,
+                "n_outside": total(name, "outside"),
+                "n_unknown": None if of_interactions is None else total(name, "unknown"),
+                "value": each[0],
+                "ci_low": max(low, 0.0),
+                "ci_high": min(high, 1.0) if metric in ("coverage", "gini") else high,
+            }
             if base is not None and name != request.baseline:
                 against = each - base[metric]
                 row |= {BASELINE: request.baseline, "note": apart if metric != "novelty" else None}
@@ -265,8 +271,14 @@ def _values_of(
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
         fits = bool(n_items) and n_items <= n_catalogue
-        of_catalogue = (coverage(n_items, n_catalogue), gini(shown, items, n_catalogue)) if fits else (math.nan,) * 2
-        values.append((*of_catalogue, entropy(shown, items), novelty(interactions, rows, n_interactions or 0)))
+        values.append(
+            (
+                coverage(n_items, n_catalogue) if fits else math.nan,
+                gini(shown, items, n_catalogue) if fits else math.nan,
+                entropy(shown, items),
+                novelty(interactions, rows, n_interactions or 0),
+            )
+        )
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
     return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
