@@ -5,6 +5,8 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -218,8 +220,10 @@ class Tracking(ModuleType):
     def log_artifact(self, path: str) -> None:
         self.pages.append(Path(path).read_text(encoding="utf-8"))
 
-    def end_run(self, status: str = "FINISHED") -> None:
-        self.ended.append(status)
+    @contextmanager
+    def start_run(self) -> Iterator[None]:
+        yield
+        self.ended.append("FINISHED")
 
 
 @pytest.mark.parametrize("baseline", ["control", None])
