@@ -266,7 +266,7 @@ bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M 
 	@$(BIN)/python -m tests.benchmarks.run --rows 10000000 --rounds 3
 	@$(BIN)/python -m tests.benchmarks.memory
 	@$(BIN)/python -m tests.benchmarks.sizing --check
-	@$(BIN)/python -m tests.benchmarks.growth
+	@$(BIN)/python -m tests.benchmarks.wide --of rows
 
 bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, Spark jobs, query plan and ratios of CPU seconds (about three minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small

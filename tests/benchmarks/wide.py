@@ -1,7 +1,7 @@
-"""Measures how the cost of whole jobs grows with the width of a request; ``growth`` is about one evaluation.
+"""Measures how the cost of whole jobs grows with their rows and with the width of a request.
 
-``python -m tests.benchmarks.wide [--engine sail] [--of experiments segments metrics days]`` prints CPU seconds of all
-processes for many experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
+``python -m tests.benchmarks.wide [--engine sail] [--of rows segments days]`` prints CPU seconds of all
+processes for many rows, experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from tests.benchmarks import observe
 from tests.helpers.logs import config
 
 SIZES = {
+    "rows": (1_000_000, 3_000_000, 10_000_000),
     "experiments": (1_000, 3_000, 10_000),
     "segments": (200, 600, 2_000),
     "metrics": (30, 100, 300),
@@ -41,7 +42,7 @@ LISTS, ITEMS, LONG = 4, 10, 50
 """Lists of each of many experiments, and items of a list; of a list of a stored day."""
 COLUMNS = ("ap_at_10", "ndcg_at_10")
 """Metrics of a stored day."""
-BYTES = {"experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
+BYTES = {"rows": 100, "experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
 """Of disk for one more of each, at most; of ``days`` for each user and day."""
 
 
@@ -100,7 +101,7 @@ def _request(spark: SparkSession, folder: Path, axis: str, size: int, users: int
     """A job with comparisons, its verdict and its tables; then the page from the stored tables."""
     log, out = folder / "log", folder / "out"
     several = size if axis == "experiments" else 2
-    n = several * LISTS if axis == "experiments" else max(4_000, 10 * size)
+    n = {"experiments": several * LISTS, "rows": size // ITEMS}.get(axis, max(4_000, 10 * size))
     values = size if axis == "segments" else 1
     _write_log(log, np.arange(n) % several, np.arange(n), ITEMS, np.arange(n) // several % values)
     names = [f"{metric}@{k}" for k in range(1, 1 + size) for metric in WIDE][:size]
