@@ -128,6 +128,5 @@ def accept(everyone: Sequence[Contender], path: str) -> None:
 
 
 def read() -> dict[str, Ratio]:
-    """The accepted ratios."""
     with ACCEPTED.open(newline="") as file:
         return {row["ratio"]: Ratio(float(row["median"]), float(row["spread"])) for row in csv.DictReader(file)}

@@ -68,7 +68,6 @@ class Case:
 
     @property
     def log(self) -> data.Dataset:
-        """The log of this case."""
         return data.Dataset(self.rows, variant="hot_user", big=self.hot) if self.hot else data.Dataset(self.rows)
 
     @property

@@ -85,7 +85,6 @@ def ranked(
 
 
 def value_of(metric: str, one: One, convention: Convention | None = None) -> float:
-    """One metric of one list."""
     return float(compute(batch_of(one), [parse(metric)], convention or Convention())[0, 0])
 
 

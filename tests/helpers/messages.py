@@ -31,7 +31,6 @@ def cases(section: str) -> list[tuple[Any, ...]]:
 
 
 def texts(section: str) -> list[str]:
-    """The lines of a section."""
     (cases,) = re.findall(rf"^== {section}\n(.*?)(?=^== |\Z)", FILE.read_text(encoding="utf-8"), re.M | re.S)
     return [line for line in cases.splitlines() if line and not line.startswith("#")]
 

@@ -38,7 +38,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bucket(folder: Path) -> Iterator[Bucket]:
-    """A bucket with the logs."""
     with s3_server(folder) as bucket:
         for name, rows in (("log", LOG), ("corrected", CORRECTED)):
             file = parquet(folder / name, rows) / "part-0.parquet"

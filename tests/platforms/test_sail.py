@@ -51,7 +51,6 @@ def program(folder: Path, code: str, *arguments: object, **more: str) -> subproc
 
 
 def engines_below(pid: int) -> list[psutil.Process]:
-    """The engines that a process has started."""
     try:
         below = psutil.Process(pid).children(recursive=True)
         return [child for child in below if "rankmetrics_spark.engines.sail.server" in " ".join(child.cmdline())]

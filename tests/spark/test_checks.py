@@ -147,7 +147,6 @@ def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> No
 
 
 def published_dates(output: Path) -> set[str]:
-    """The dates that are published."""
     return {path.name[:10] for path in (output / "published").glob("*.json")}
 
 

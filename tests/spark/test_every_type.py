@@ -36,7 +36,6 @@ class Case(NamedTuple):
     only: str | None = None
 
     def on(self, spark: SparkSession) -> Case:
-        """The case on this engine."""
         return self if self.only in (None, engine_of(spark)) else Case(self.values, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Kernels against the loops in tests/oracles.py and trec_eval, and bit for bit in any batch."""
+"""Kernels against the loops in tests/oracles.py, and bit for bit in any batch."""
 
 import math
 from collections.abc import Callable
@@ -196,9 +196,6 @@ def test_one_metric_has_the_same_bits_as_among_many() -> None:
     many = mx.compute(batch, METRICS, mx.Convention())
     single = np.hstack([mx.compute(batch, [each], mx.Convention()) for each in METRICS])
     np.testing.assert_array_equal(many, single)
-
-
-# ---- trec_eval itself, on random lists
 
 
 # ---- what a list without relevant items counts as
