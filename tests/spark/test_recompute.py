@@ -13,6 +13,7 @@ from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import recompute, verify
+from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, config, exact, parquet, random_log
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "checks", "quarantine", "lists")
@@ -76,3 +77,23 @@ def test_what_stored_lists_do_not_hold_is_refused_by_name(spark: SparkSession, t
             recompute(spark, Sink(path=str(out)), names, convention, (date, None))
     with pytest.raises(InputError, match=f"{DATE} cannot be recomputed: the lists of all experiments are not stored"):
         recompute(spark, Sink(path=str(other)), ["err@5"])
+
+
+@pytest.mark.parametrize("after", [3, 14])
+def test_a_recompute_that_is_killed_leaves_a_date_as_it_was_or_new(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    log, out = parquet(tmp_path / "log", random_log(3, users=4)), tmp_path / "out"
+    published(spark, log, out, LAX)
+
+    def state() -> list[Any]:
+        return [exact(read(spark, out / table).collect()) for table in TABLES]
+
+    before = state()
+    with monkeypatch.context() as killing, pytest.raises(Killed):
+        count_down(killing, after)
+        recompute(spark, Sink(path=str(out)), ["err@5"])
+    assert state() == before or "err_at_5" in read(spark, out / "user_metrics").columns
+    if state() == before:
+        recompute(spark, Sink(path=str(out)), ["err@5"])
+    assert "err_at_5" in read(spark, out / "user_metrics").columns
