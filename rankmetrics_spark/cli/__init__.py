@@ -16,7 +16,7 @@ from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.cli.status import status
 from rankmetrics_spark.cli.stored import plan, prune, runs
-from rankmetrics_spark.cli.verifying import recompute, register, verify
+from rankmetrics_spark.cli.verifying import forget, recompute, register, verify
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text, schema as schema_of_config
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
@@ -359,7 +359,7 @@ _study("changed", "How alike the top items of users are to those in the baseline
 _study("exposure", "Which items users see: coverage, Gini index, entropy and novelty")
 _study("propensities", "How often users examine each rank, from keys that are shown at several ranks")
 _study("unjudged", "What unjudged items could change, and which to judge first")
-for _command in (plan, prune, recompute, register, runs, status, verify):
+for _command in (forget, plan, prune, recompute, register, runs, status, verify):
     main.add_command(_command)
 
 

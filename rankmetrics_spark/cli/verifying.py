@@ -1,4 +1,4 @@
-"""Commands for what was published or will be: derive it again, add metrics to it, write down before what decides."""
+"""Commands for what was published or will be: derive it again, add metrics, erase users, write down what decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rankmetrics_spark.schemas import DATE, RUN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.job import Verified
+    from rankmetrics_spark.job import Forgotten, Verified
 
 _FROM = click.Choice(["inputs", "user_metrics"])
 
@@ -108,6 +108,32 @@ def recompute(
                 for each in outcomes]  # fmt: skip
 
     LIST_PRINTERS[style](opts.on_session(choose(engine, master), recomputed))
+
+
+@click.command(cls=opts.Command)
+@click.option("-o", "--output", required=True, type=click.Path(), help="Output folder of the runs.")
+@click.option("--users", required=True, type=click.Path(), help="Text file with the id of a user per line.")
+@opts.FORMAT
+@opts.ENGINE
+@opts.MASTER
+def forget(output: str, users: str, style: str, engine: str | None, master: str | None) -> None:
+    """Erase users from every table, record and page of an output; each date is published anew in one step.
+
+    Means, comparisons and checks become those of a log without them. A later run over a log that still holds them
+    brings them back.
+    """
+
+    def forgotten(spark: SparkSession) -> Forgotten:
+        """What was erased."""
+        from rankmetrics_spark.job import forget as forget_users
+
+        return forget_users(spark, output, users)
+
+    result = opts.on_session(choose(engine, master), forgotten)
+    if result.rows or style != "table":
+        LIST_PRINTERS[style](result.rows)
+    for line in result.sentences:
+        opts.say.print(line, markup=False, soft_wrap=True)
 
 
 @click.command(cls=opts.Command)

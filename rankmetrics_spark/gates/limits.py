@@ -29,6 +29,8 @@ _PARTS = {
     "unjudged_rate": ("unjudged_lists", "lists"),
     "graded_rate": ("graded_lists", "lists"),
 }
+#: What a rate divides that is what others leave of the lists -> these others.
+_LEFT_OF_LISTS = {"unjudged_lists": "judged_lists", "lists_of_population": "lists_outside"}
 SHARED, UNMATCHED, OPEN = "shared_user_rate", "unmatched_event_rate", "open_window_rate"
 MIXED = "mixed_arm_rate"
 #: The rates of the whole log, which have no value per experiment.
@@ -144,10 +146,15 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
     """
     rows = []
     for count in counts:
-        parts = {"unjudged_lists": "judged_lists", "lists_of_population": "lists_outside"}
-        rows.append({**count, **{name: count.get("lists", 0) - count.get(part, 0) for name, part in parts.items()}})
+        others = {name: count.get("lists", 0) - count.get(part, 0) for name, part in _LEFT_OF_LISTS.items()}
+        rows.append({**count, **others})
     sums = {name: [sum(row.get(part, 0) for row in rows) for part in _PARTS[name]] for name in names if name in _PARTS}
     return {name: part / total for name, (part, total) in sums.items() if total}
+
+
+def counts_of_rate(name: str) -> list[str]:
+    """The counts that a rate follows from; none of a rate of the whole log alone."""
+    return [_LEFT_OF_LISTS.get(part, part) for part in _PARTS.get(name, ())]
 
 
 def rate_checks(findings: Findings, limits: Limits) -> list[sch.Check]:

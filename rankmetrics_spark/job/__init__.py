@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -19,6 +20,7 @@ from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsEr
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import registering, results
 from rankmetrics_spark.job.earlier import Earlier
+from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay, recompute as recompute
 from rankmetrics_spark.job.record import DAYS_SEEN, Outcome, Record, record_refusal, rows_here
@@ -35,7 +37,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass
-class _Steps:
+class Steps:
     """Times the steps of a run and reports them to the caller; ``rows`` are evaluated, 0 until they are counted."""
 
     progress: Progress
@@ -53,7 +55,7 @@ class _Steps:
 
 
 @dataclass
-class _Context:
+class Context:
     """What the steps of a run share.
 
     Attributes:
@@ -69,11 +71,12 @@ class _Context:
         tables: The tables of the evaluation; known after the plan.
         counts: What was counted, per experiment; known after the pass over the input.
         withheld: Says which tests are not published, if their own gates have failed.
+        failed: What gates say that have failed, where that ends nothing; None where it ends the run.
     """
 
     spark: SparkSession
     config: Config
-    steps: _Steps
+    steps: Steps
     refused: list[str]
     store_for: Callable[[str], sinks.Store] | None = None
     without: DataFrame | None = None
@@ -83,6 +86,7 @@ class _Context:
     tables: Tables = field(init=False)
     counts: Counts = field(init=False)
     withheld: MetricGateError | None = None
+    failed: list[str] | None = None
 
     @cached_property
     def convention(self) -> tuple[str, str]:
@@ -150,7 +154,7 @@ def run(
             "rankmetrics_spark.config make it"
         )
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
-        context = _Context(spark, config, _Steps(progress), refused, store_for, without, stored)
+        context = Context(spark, config, Steps(progress), refused, store_for, without, stored)
         entries = context.record.entries
         events = Events(entries, config) if store_for else Events.of(spark, config, entries)
         store = context.store
@@ -204,7 +208,7 @@ def _user_error(error: BaseException, config: Config) -> RankmetricsError | None
 # ---- the steps
 
 
-def _tables_of(context: _Context) -> Tables:
+def _tables_of(context: Context) -> Tables:
     """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
     config, record, store = context.config, context.record, context.store
     store.check()
@@ -256,7 +260,7 @@ def _tables_of(context: _Context) -> Tables:
     return tables
 
 
-def _evaluate(context: _Context) -> Outcome:
+def _evaluate(context: Context) -> Outcome:
     """Run every step, from reading to publishing."""
     config, steps, store = context.config, context.steps, context.store
     with steps("plan", "reading schemas"):
@@ -285,18 +289,10 @@ def _evaluate(context: _Context) -> Outcome:
                 context.stored.refuse_replaced(store)
                 context.stored.refuse_other_lists(counts)
             results.refuse_comparison(config, counts, store.pointers, tables.by_test)
-        users = _users(context)
-        written = _stage_tables(context, users)
-        with steps("checks", "checking the gates" if config.every_gate else ""):
-            written["checks"] = _checked(context, written, users)
-        name, digest = context.convention
+        written, entry = staged_tables(context)
         # So that the counts survive if the run is killed while it publishes.
         store.note(context.record.entries | {"outcome": "publishing"})
         with steps("publish", "publishing"):
-            counts = context.counts  # without the tests that are withheld
-            compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
-            entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
-            entry = replace(entry, log=log_of(counts, written["user_metrics"].counts), unit=config.unit)
             warnings = sinks.publish(store, [*written.values()], entry, context.partitions("rows"))
         path = context.record.finish(store, warnings, context.withheld, context.checks)
         if context.withheld:
@@ -309,7 +305,20 @@ def _evaluate(context: _Context) -> Outcome:
 # ---- publish
 
 
-def _users(context: _Context) -> results.Users:
+def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], Entry]:
+    """Stage and check every table that follows from the users; return them, and what the pointer says of the run."""
+    config, tables = context.config, context.tables
+    users = _users(context)
+    written = _stage_tables(context, users)
+    with context.steps("checks", "checking the gates" if config.every_gate else ""):
+        written["checks"] = _checked(context, written, users)
+    (name, digest), counts = context.convention, context.counts  # without the tests that are withheld
+    compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
+    entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+    return written, replace(entry, log=log_of(counts, written["user_metrics"].counts), unit=config.unit)
+
+
+def _users(context: Context) -> results.Users:
     """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
     config, store, tables, earlier = context.config, context.store, context.tables, context.earlier
     with context.steps("users"):
@@ -328,7 +337,7 @@ def _users(context: _Context) -> results.Users:
         return earlier.settled(store, config, staged)
 
 
-def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Written]:
+def _stage_tables(context: Context, users: results.Users) -> dict[str, sinks.Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
     store, tables, plan, counts = context.store, context.tables, context.tables.plan, context.counts
 
@@ -378,7 +387,7 @@ def _stage_tables(context: _Context, users: results.Users) -> dict[str, sinks.Wr
 
 
 def _in_threads(
-    context: _Context, rows: DataFrame, *works: Callable[[], dict[str, sinks.Written]]
+    context: Context, rows: DataFrame, *works: Callable[[], dict[str, sinks.Written]]
 ) -> dict[str, sinks.Written]:
     """Run functions that read the users at the same time, if the engine can; return all their tables."""
     days = context.earlier.days
@@ -388,7 +397,7 @@ def _in_threads(
     return {name: table for tables in tables_of_works for name, table in tables.items()}
 
 
-def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, sinks.Written]:
+def _stage_aggregates(context: Context, users: results.Users) -> dict[str, sinks.Written]:
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
     config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
@@ -419,7 +428,7 @@ def _stage_aggregates(context: _Context, users: results.Users) -> dict[str, sink
     return _in_threads(context, users.table.rows, *works)
 
 
-def _checked(context: _Context, written: dict[str, sinks.Written], users: results.Users) -> sinks.Written:
+def _checked(context: Context, written: dict[str, sinks.Written], users: results.Users) -> sinks.Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
@@ -456,10 +465,14 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
     try:
         results.refuse_failed_gates(others, config)
         arms, context.withheld = results.withheld_arms(of_tests, counts)
-    except RankmetricsError:
-        staged.add_numbers(record)
-        raise
-    if context.withheld:
+    except RankmetricsError as error:
+        if context.failed is None:
+            staged.add_numbers(record)
+            raise
+        context.failed.append(str(error))
+    if context.withheld and context.failed is not None:
+        context.failed.append(str(context.withheld))
+    elif context.withheld:
         _withhold(context, staged, arms)
         record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, context.counts)
@@ -467,7 +480,7 @@ def _checked(context: _Context, written: dict[str, sinks.Written], users: result
     return table
 
 
-def _withhold(context: _Context, staged: results.Staged, arms: set[str]) -> None:
+def _withhold(context: Context, staged: results.Staged, arms: set[str]) -> None:
     """Take experiments out of what will be published; the record keeps their numbers."""
     staged.add_numbers(context.record, arms)
     staged.written.update({name: table.without(arms) for name, table in staged.written.items()})
@@ -494,7 +507,7 @@ def from_users(
         store_for: Makes what is staged to, and reads other days.
     """
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
-        context = _Context(spark, config, _Steps(lambda text: None), refused, store_for)
+        context = Context(spark, config, Steps(lambda text: None), refused, store_for)
         store, date = context.store, config.evaluation_date
         # The plan follows from the columns of the inputs, which are on record.
         empty = {

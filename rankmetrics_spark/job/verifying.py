@@ -227,7 +227,7 @@ class _Derived:
         store = sinks.ParquetFolder(self.spark, str(self.folder), "verify")
         pointer = store.pointers()[self.pointer.date]
         facts = {table: each["columns"] for table, each in pointer.entries[0].tables.items()}
-        derived = {table: self._rows(store, pointer, table, columns) for table, columns in facts.items()}
+        derived = {table: rows_of_run(store, pointer, self.entry, table, columns) for table, columns in facts.items()}
         self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED])
         if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
             verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
@@ -246,7 +246,7 @@ class _Derived:
             "user_metrics does not have the segments of each list": of_lists,
         }
         facts, make = self.entry.tables, self._scratch(records)
-        users = self._rows(self.store, self.pointer, "user_metrics", facts["user_metrics"]["columns"])
+        users = rows_of_run(self.store, self.pointer, self.entry, "user_metrics", facts["user_metrics"]["columns"])
         written, record = from_users(self.spark, config, self.record, users, self.entry.experiments, make)
         reason = next((f" ({reason})" for reason, holds in why.items() if holds), "")
         derived = {name: each.rows for name, each in written.items() if not (reason and name in OF_OTHER_DAYS)}
@@ -288,7 +288,7 @@ class _Derived:
             if not had:
                 continue
             shown = only.get(table, "true")
-            published = self._rows(self.store, self.pointer, table, had).where(shown)
+            published = rows_of_run(self.store, self.pointer, self.entry, table, had).where(shown)
             derived = tables[table].select(*map(sch.quoted, published.columns)).where(shown)
             if difference := first_difference(table, published, derived, exact=not other):
                 differences += (table in OF_OTHER_DAYS and self.since) or [difference]
@@ -300,16 +300,20 @@ class _Derived:
         verified.rows.extend(rows)
         verified.other.extend(each for each in other if each not in verified.other)
 
-    def _rows(self, store: sinks.Store, pointer: Pointer, table: str, columns: Mapping[str, str]) -> DataFrame:
-        """The rows of a table of this run, or of what was derived."""
-        ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
-        schema = self.spark.createDataFrame([], ddl).schema
-        names = [sch.EXPERIMENT, *(sch.quoted(field.name) for field in schema.fields if field.name != sch.RUN)]
-        rows = store.days(table, {pointer.date: pointer}, schema)
-        if rows is None:
-            return self.spark.createDataFrame([], f"{sch.EXPERIMENT} string, {ddl}").select(*names)
-        of_none = F.col(sch.EXPERIMENT).isNull() if None in self.entry.experiments else F.lit(False)
-        return rows.where(of_none | F.col(sch.EXPERIMENT).isin(*filter(None, self.entry.experiments))).select(*names)
+
+def rows_of_run(
+    store: sinks.Store, pointer: Pointer, entry: Entry, table: str, columns: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The rows of a table of a run: its columns in their order, by default all that it has published."""
+    columns = columns or entry.tables[table]["columns"]
+    ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
+    schema = store.spark.createDataFrame([], ddl).schema
+    names = [sch.EXPERIMENT, *(sch.quoted(field.name) for field in schema.fields if field.name != sch.RUN)]
+    rows = store.days(table, {pointer.date: pointer}, schema)
+    if rows is None:
+        return store.spark.createDataFrame([], f"{sch.EXPERIMENT} string, {ddl}").select(*names)
+    of_none = F.col(sch.EXPERIMENT).isNull() if None in entry.experiments else F.lit(False)
+    return rows.where(of_none | F.col(sch.EXPERIMENT).isin(*filter(None, entry.experiments))).select(*names)
 
 
 def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:

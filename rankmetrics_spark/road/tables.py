@@ -274,7 +274,7 @@ class Tables:
         rows = _published(self.users, self.plan, *of_test)
         return rows if self.plan.lists_are_users and self.assigned is None else self._kept(rows, "users")
 
-    @property
+    @cached_property
     def user_days(self) -> DataFrame:
         """The values of all lists of a user, in a test or not: a row for each part of the day between two exposures."""
         assert self.assigned is not None
@@ -343,7 +343,7 @@ class Tables:
         """The rows left out, with a reason each."""
         return self.rejected.unionByName(self.repeated)
 
-    @property
+    @cached_property
     def rejected(self) -> DataFrame:
         """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
         return self._of_no_arm(checking.rejected_rows(self.faulty, self.plan.columns))

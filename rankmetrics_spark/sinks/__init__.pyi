@@ -1,3 +1,4 @@
+from .erasing import Erased as Erased
 from .files import Files as Files
 from .files import of_disk as of_disk
 from .folders import ParquetFolder as ParquetFolder
@@ -12,6 +13,7 @@ from .partitions import by_experiment as by_experiment
 from .pruning import DatePruned as DatePruned
 from .pruning import files_of as files_of
 from .pruning import in_words as in_words
+from .pruning import new_id as new_id
 from .pruning import prune as prune
 from .pruning import prune_tables as prune_tables
 from .reading import dated as dated
@@ -24,6 +26,8 @@ from .refusals import refused_checks as refused_checks
 from .seals import newest_date as newest_date
 from .stores import altered as altered
 from .stores import check_row_counts as check_row_counts
+from .stores import earlier_quality as earlier_quality
+from .stores import entry_of as entry_of
 from .stores import partitions_for as partitions_for
 from .stores import plan_texts as plan_texts
 from .stores import previous_quality as previous_quality

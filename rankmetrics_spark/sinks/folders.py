@@ -18,7 +18,7 @@ from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path,
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
-from rankmetrics_spark.sinks import files as fl, partitions as pt, reading, seals, swapping
+from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
 
@@ -168,7 +168,7 @@ class Folder(pt.Store):
             if self._claim is not None:
                 claim, self._claim = self._claim, None
                 claim.release(complete=not (self._open_record or self._left))
-                if self._reach is not None:
+                if self._reach is not None and not self._left:
                     self._reach.do(swapping.discard, self.run_id)
 
     def note(self, record: Mapping[str, Any]) -> None:
@@ -311,6 +311,16 @@ class ParquetFolder(Folder):
                     self._reach.do(swapping.recover, self.run_id, date, entry.experiments)
                     self._left = False
                 raise
+
+    def switch(self, pointer: Pointer, runs: Sequence[erasing.Erased]) -> bool:
+        """Publish a date anew, without some users; return False if its pointer has changed meanwhile."""
+        if self._reach is None:
+            raise OutputError(f"only the engine reaches the files of '{self.path}'; allowed: files that Python reaches")
+        with writing(self.path, tables=True):
+            self._left = True
+            is_same: bool = self._reach.do(erasing.switch, pointer, runs, self.run_id)
+            self._left = False
+            return is_same
 
     def _publish_by_spark(self, written: Sequence[pt.Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""

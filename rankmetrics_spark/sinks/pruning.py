@@ -195,7 +195,7 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
     with writing(path):
         if not dry and files.is_folder(STAGING):
             # A prune that was killed has left its claim, perhaps with nothing to remove that needs another one.
-            with _announced(files, _new_id()):
+            with _announced(files, new_id()):
                 pass
         output = Output(files, path)
         reasons = {} if keep is None else output.old(keep)
@@ -322,7 +322,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
         OutputError: Another run writes it.
     """
     paths = [*map(output.relative, output.stored.get(date, ())), *output.empty.get(date, ())]
-    run, experiments = _new_id(), {path.split("/")[1] for path in paths if swapping.is_of_run(path)}
+    run, experiments = new_id(), {path.split("/")[1] for path in paths if swapping.is_of_run(path)}
     pointer = output.pointers.get(date)
     names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
     partitions = Partitions(date, sorted(names, key=str))
@@ -331,7 +331,8 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
         yield run
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """The id of a command that changes files of an output, as runs have one."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 

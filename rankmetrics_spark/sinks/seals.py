@@ -40,7 +40,11 @@ def live_paths(files: Files, pointer: Pointer) -> list[str]:
 
 def hashes(files: Files, date: str, run: str) -> dict[str, str]:
     """Path -> SHA-256 of the files that a run has published on a date."""
-    pointer = sw.pointer_of(files, date) or Pointer(date)
+    return digests(files, sw.pointer_of(files, date) or Pointer(date), run)
+
+
+def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
+    """The same of the files with this id that the pointer names."""
     paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
     paths += files.files(refused_folder(NO_RUN))
     return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
@@ -87,7 +91,8 @@ def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
         else:
             known |= json.loads(files.read(path) or "{}").get(FILES, {})
     found += _of_files(files, pointer, known) if not found else []
-    merged = [entry.run_id for entry in pointer.entries if entry.merged]
+    known_ids = {*map(run_in_name, known)}
+    merged = [entry.run_id for entry in pointer.entries if entry.merged not in {"", *known_ids}]
     if merged:
         uncovered.append(f"the files of {', '.join(merged)} were merged since, so their digests are of other files")
     return found, uncovered
@@ -101,7 +106,7 @@ def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator
         if digest != known[path]:
             yield f"{path} {'is not as it was published' if digest else 'is missing'}: its SHA-256 is on record"
     # Of a run without a seal nothing is known, and files that were merged have names of their own.
-    runs = {entry.run_id for entry in pointer.entries if entry.sealed}
+    runs = {entry.run_id for entry in pointer.entries if entry.sealed} | {*map(run_in_name, known)} - {""}
     for path in live_paths(files, pointer):
         if path not in known and run_in_name(path) in runs:
             yield f"{path} is on no record, and readers count its rows"

@@ -49,13 +49,7 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
 
     ``check_row_counts`` comes before. docs/publishing.md says what readers of each store see meanwhile.
     """
-    facts = {}
-    for table in written:
-        # The types of a table that has no file.
-        fields = [field for field in table.rows.schema.fields if field.name not in PARTITION]
-        columns = {field.name: field.dataType.simpleString() for field in fields}
-        facts[table.table] = {"rows": table.n, "columns": columns, "files": len({file.name for file in table.files})}
-    published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
+    published = entry_of(entry, written, partitions)
     try:
         store.publish(written, published, partitions.date)
     except (Exception, KeyboardInterrupt) as error:
@@ -69,6 +63,17 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
     with suppress(Exception):  # the result is published
         begin(store)
     return []
+
+
+def entry_of(entry: Entry, written: Sequence[Written], partitions: Partitions) -> Entry:
+    """The entry with the experiments of these partitions, and what is known of the staged tables."""
+    facts = {}
+    for table in written:
+        # The types of a table that has no file.
+        fields = [field for field in table.rows.schema.fields if field.name not in PARTITION]
+        columns = {field.name: field.dataType.simpleString() for field in fields}
+        facts[table.table] = {"rows": table.n, "columns": columns, "files": len({file.name for file in table.files})}
+    return replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
 
 
 def partitions_for(
@@ -226,6 +231,13 @@ def previous_quality(store: Store, experiments: Iterable[str | None], needed: bo
         records = chain.from_iterable(_parsed([disk.read(f"runs/{name}") or ""]) for name in names)
     elif needed:  # Spark has to read them
         records = iter(run_records(store))
+    return earlier_quality(records, experiments, needed)
+
+
+def earlier_quality(
+    records: Iterable[Mapping[str, Any]], experiments: Iterable[str | None], needed: bool = True
+) -> Mapping[str, Any]:
+    """The same of some records, the newest first."""
     missing = {NULL_PARTITION if name is None else name for name in experiments}
     quality: dict[str, Any] = {}
     rates: dict[str | None, Any] = {}

@@ -284,6 +284,8 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
         # It may have gathered the rows of all experiments, which another run does meanwhile.
         names = {*experiments, *(pointer.run_of() if pointer and pointer.by_date == run else ())}
         living = {name.removesuffix(".claim") for name in files.names(STAGING)} - {run}
+        if pointer and run in pointer.file_run_of().values():
+            place_records(files, run)
         outdated, id_of = [], ids_of(pointer)
         for path in [*partition_files(files, names, date), *date_files(files, date)]:
             current, own = id_of(path), run_in_name(path)
@@ -302,6 +304,12 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
         drafts += [draft for path in _pointer_paths(date) for draft in files.drafts(path)]
     _remove_drafts(files, drafts)
     files.remove_tree(f"{STAGING}/{run}")
+
+
+def place_records(files: Files, run: str) -> None:
+    """Put records in place that are staged beside the tables of the runs that they are of."""
+    for path in files.files(f"{STAGING}/{run}/runs"):
+        files.write(path.removeprefix(f"{STAGING}/{run}/"), files.read(path) or "")
 
 
 def discard(files: Files, run: str) -> None:

@@ -39,6 +39,7 @@ BEHIND = {
     "report.of_tests": "an index is made without its files",
     "report.read": "segments are those of a made store",
     "road.ranking": "what one layout packs is unpacked by another",
+    "sinks.erasing": "a command that erases users is killed at each of its steps",
     "sinks.files": "the disk is full, and a run is killed between the steps of publishing",
     "sinks.pruning": "a merge is killed at each of its steps",
     "sinks.claims": "a run is killed between the steps of publishing",
