@@ -23,7 +23,15 @@ from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay, recompute as recompute
-from rankmetrics_spark.job.record import DAYS_SEEN, Outcome, Record, record_refusal, rows_here
+from rankmetrics_spark.job.record import (
+    DAYS_SEEN,
+    Outcome,
+    Record,
+    counts_on_record,
+    record_refusal,
+    rows_here,
+    tables_on_record,
+)
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
@@ -509,19 +517,9 @@ def from_users(
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
         context = Context(spark, config, Steps(lambda text: None), refused, store_for)
         store, date = context.store, config.evaluation_date
-        # The plan follows from the columns of the inputs, which are on record.
-        empty = {
-            name.removesuffix("_judgements"): spark.createDataFrame(
-                [], ", ".join(f"{quoted(at)} {kind}" for at, kind in each["schema"].items())
-            )
-            for name, each in recorded["inputs"].items()
-        }
-        tables = Tables.of(empty.pop("source"), empty.pop("judgements", None), config.options, day=date,
-                           compared=config.comparison, **empty)  # type: ignore[arg-type]  # fmt: skip
-        context.tables = replace(tables, keep=store.stage, assigned=None)
+        context.tables = replace(tables_on_record(spark, config, recorded), keep=store.stage, assigned=None)
         vars(context.tables)["user_metrics"] = users
-        stored: Any = {None if name == NULL_PARTITION else name: n for name, n in recorded["experiments"].items()}
-        context.counts = {name: n for name, n in stored.items() if (name or None) in names}
+        context.counts = {name: n for name, n in counts_on_record(recorded).items() if (name or None) in names}
         context.earlier = Earlier.of(store, config)
         of_users = _users(context)
         written = _stage_aggregates(context, of_users)

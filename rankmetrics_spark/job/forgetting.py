@@ -10,22 +10,21 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import gates, report as rep, schemas as sch, sinks
-from rankmetrics_spark.config import Config, Sink, load, local_path
-from rankmetrics_spark.engines import engine_of, few_rows, sail_path, session_settings, spark_path
+from rankmetrics_spark.config import Config, Sink, load
+from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
 from rankmetrics_spark.job.earlier import Earlier
-from rankmetrics_spark.job.record import DAYS_SEEN, Record
+from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, tables_on_record
 from rankmetrics_spark.job.verifying import rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.road import Tables
+from rankmetrics_spark.sources import ids_in
 from rankmetrics_spark.words import UNITS, counted_in
 
 #: Tables that hold users.
-_OF_USERS = ("user_metrics", "quarantine", sch.USER_DAYS)
+_OF_USERS = ("user_metrics", "quarantine", *sch.OF_DATES)
 _ID, _LINE = "_id", "_line"
 
 Records = dict[str, dict[str, Any]]
@@ -73,24 +72,6 @@ def _of_ids(rows: DataFrame, ids: DataFrame, how: str) -> DataFrame:
     return rows.join(ids.select(_ID), F.col(sch.USER).cast("string") == F.col(_ID), how)
 
 
-def _ids(spark: SparkSession, file: str) -> DataFrame:
-    """The ids of a file, as each line has them, also without the blanks around them."""
-    place = local_path(file)
-    try:
-        if place is not None and engine_of(spark) == "sail" and not place.exists():
-            raise AnalysisException("there is no such file")
-        lines = spark.read.text(sail_path(file) if engine_of(spark) == "sail" else spark_path(file))
-        lines = lines.selectExpr(r"regexp_replace(value, '^\\uFEFF|\\r$', '') AS value")
-        lines = lines.selectExpr("value", f"trim(value) AS {_LINE}").where(f"{_LINE} != ''")
-        ids = lines.selectExpr(_LINE, f"explode(array(value, {_LINE})) AS {_ID}").distinct()
-        problem = "" if few_rows(ids.limit(1)) else "has no id"
-    except AnalysisException:
-        problem = "cannot be read"
-    if problem:
-        raise InputError(f"--users '{file}' {problem}; allowed: a text file with an id per line")
-    return ids
-
-
 def forget(
     spark: SparkSession, path: str, users: str, progress: Callable[[str], None] = lambda text: None
 ) -> Forgotten:
@@ -107,7 +88,7 @@ def forget(
         InputError: Nothing is published there, or the file has no id.
         OutputError: A run is publishing one of the dates.
     """
-    files, ids = sinks.files_of(path), _ids(spark, users)
+    files, ids = sinks.files_of(path), ids_in(spark, "--users", users)
     if any(pointer.format != "parquet" for pointer in sinks.pointers_of(spark, path).values()):
         raise ConfigError(
             f"--output '{path}' holds Delta tables, whose earlier versions keep every user; allowed: tables in "
@@ -228,11 +209,11 @@ class _Output:
         config = self._config(entry, date, record, stored["user_metrics"])
         store.seen = [day for day in record.get(DAYS_SEEN, ()) if day != date]
         with session_settings(self.spark, config.spark) as refused:
-            tables = self._tables(config, date, record)
+            tables = replace(tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))
             users, of_faulty = (_of_ids(rows, self.ids, "left_semi") for rows in (stored["user_metrics"], faulty))
-            known = {None if name == sch.NULL_PARTITION else name: n for name, n in record["experiments"].items()}
-            counts: Any = {name: n for name, n in known.items() if (name or None) in entry.experiments}
+            known = counts_on_record(record)
+            counts = {name: n for name, n in known.items() if (name or None) in entry.experiments}
             left, stay = gates.without_users(counts, users, of_faulty, tables.plan)
             record["experiments"] = {name: n for name, n in known.items() if name not in counts} | left
             for total, key in {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}.items():
@@ -254,9 +235,14 @@ class _Output:
             context.checks += gates.checks_without_users(checks, quality, left, config.quality.rates, before)
             context.earlier = Earlier.of(store, config)
             written, after = staged_tables(context)
+            partitions = context.partitions("rows")
+            if sch.LISTS in stored:
+                # They are of no experiment.
+                written[sch.LISTS] = _written(store, sch.LISTS, store.others(stored[sch.LISTS]), date)
+                partitions = replace(partitions, emptied=[*partitions.emptied, None])
         record["notes"] = [*dict.fromkeys(record["notes"])]
         self.done.sentences.extend(f"{date}: {text}" for text in context.failed or ())
-        return sinks.entry_of(after, [*written.values()], context.partitions("rows")), written
+        return sinks.entry_of(after, [*written.values()], partitions), written
 
     def _config(self, entry: Entry, date: str, record: Mapping[str, Any], users: DataFrame) -> Config:
         """The config on record; without segments where a user may have lists in several of them."""
@@ -278,19 +264,6 @@ class _Output:
             why = "assignments say who counts" if config.assignments else "another version has published them"
             raise ConfigError(f"{why}, so they are not derived without the log")
         return config
-
-    def _tables(self, config: Config, date: str, record: Mapping[str, Any]) -> Tables:
-        """The tables of the run over inputs with the columns on record and without rows."""
-
-        def empty(name: str) -> Any:
-            """An input; None where the run had none."""
-            columns = record["inputs"].get(name, {}).get("schema", {}).items()
-            ddl = ", ".join(f"{sch.quoted(column)} {kind}" for column, kind in columns)
-            return self.spark.createDataFrame([], ddl) if ddl else None
-
-        more = {"events": empty("events"), "machine": empty("machine_judgements"), "compared": config.comparison}
-        tables = Tables.of(empty("source"), empty("judgements"), config.options, day=date, **more)
-        return replace(tables, keep=lambda rows, name: rows)
 
 
 def _written(store: sinks.Store, table: str, rows: DataFrame, date: str) -> sinks.Written:

@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import schemas as sch, sinks
-from rankmetrics_spark.config import Config, Options, Sink, dates_in_words, load, override
+from rankmetrics_spark.config import Config, Sink, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.job.record import Outcome, Record
-from rankmetrics_spark.job.verifying import first_difference
+from rankmetrics_spark.job.record import Outcome, Record, tables_on_record
+from rankmetrics_spark.job.verifying import first_difference, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path, unpublished
 from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
@@ -40,17 +40,11 @@ class StoredDay:
 
     def rows(self, store: sinks.Store, table: str) -> DataFrame:
         """The rows of a table on the date."""
-        columns = self.pointer.entries[0].tables[table]["columns"]
-        schema = _schema(store.spark, {name: kind for name, kind in columns.items() if name != sch.RUN})
-        empty = store.spark.createDataFrame([], f"{sch.EXPERIMENT} string").limit(0)
-        rows = store.days(table, {self.pointer.date: self.pointer}, schema)
-        if rows is None:
-            return empty.unionByName(store.spark.createDataFrame([], schema), allowMissingColumns=True)
-        return rows.select(sch.EXPERIMENT, *(sch.quoted(name) for name in schema.names))
+        return rows_of_run(store, self.pointer, self.pointer.entries[0], table)
 
     def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
-        plan, before = (self._plan(store.spark, options) for options in (config.options, self.before.options))
+        plan, before = (tables_on_record(store.spark, each, self.record).plan for each in (config, self.before))
         if lacking := next(self._lacking(plan, before), ""):
             raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {FROM_LOG}")
         run_id = self.record[sch.RUN]
@@ -58,12 +52,6 @@ class StoredDay:
         record.entries |= {"inputs": self.record["inputs"], "recomputed": run_id, "notes": notes}
         lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
         return replace(StoredTables.of_plan(plan, lists, left_out, self.record.get("events")), keep=store.stage)
-
-    def _plan(self, spark: SparkSession, options: Options) -> Plan:
-        """The plan of a run over the log, by the schemas on record."""
-        schemas = {name: _schema(spark, each["schema"]) for name, each in self.record["inputs"].items()}
-        empty = {name: spark.createDataFrame([], schema) for name, schema in schemas.items()}
-        return Tables.of(empty["source"], None, options, events=empty.get("events"), day=self.pointer.date).plan
 
     def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
         """What a run over the log would read of it, beside what is stored."""
@@ -92,7 +80,8 @@ class StoredDay:
         """Refuse lists that are not those which the run has scored, by its digests."""
         for name, count in counts.items():
             then = self.record["experiments"].get(sch.NULL_PARTITION if name is None else name, {})
-            if any(then.get(key) != count[key] for key in ("rows", "digest")):
+            # An experiment that has lost an erased user has no digest.
+            if then.get("rows") != count["rows"] or then.get("digest", count["digest"]) != count["digest"]:
                 raise DifferenceError(
                     f"the stored lists and rows left out of experiment '{name}' on {self.pointer.date} are not those "
                     f"which {record_path(self.record[sch.RUN])} has counted; nothing was published"
@@ -106,11 +95,6 @@ class StoredDay:
         names = [*map(sch.quoted, published.columns)]
         if found := first_difference("user_metrics", published, users.select(*names), exact=True):
             raise DifferenceError(f"{found}, so old values would change; nothing was published; {FROM_LOG}")
-
-
-def _schema(spark: SparkSession, columns: Mapping[str, str]) -> Any:
-    ddl = ", ".join(f"{sch.quoted(name)} {kind}" for name, kind in columns.items())
-    return spark.createDataFrame([], ddl).schema
 
 
 def recompute(

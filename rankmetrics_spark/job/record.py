@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
@@ -28,8 +28,8 @@ from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import record_path
-from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check, rows_of
+from rankmetrics_spark.road import Plan, Tables
+from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
 from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks
 
 if TYPE_CHECKING:
@@ -284,3 +284,20 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
     events.start()
     record.fail(error, partial(refuse_on_disk, config.sink.path))
     events.fail(())
+
+
+def tables_on_record(spark: SparkSession, config: Config, record: Mapping[str, Any]) -> Tables:
+    """The tables of a run over inputs without rows that have the columns on record: the plan follows from these."""
+    inputs: dict[str, Any] = {}
+    for name, each in record["inputs"].items():
+        columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in each["schema"].items())
+        inputs[name.removesuffix("_judgements")] = spark.createDataFrame([], columns)
+    log, judgements = inputs.pop("source"), inputs.pop("judgements", None)
+    day, compared = config.evaluation_date, config.comparison
+    return Tables.of(log, judgements, config.options, day=day, compared=compared, **inputs)
+
+
+def counts_on_record(record: Mapping[str, Any]) -> Any:
+    """What a run has counted of each experiment."""
+    known = record["experiments"].items()
+    return {None if name == NULL_PARTITION else name: {**count} for name, count in known}

@@ -129,7 +129,7 @@ def verify(
         raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
     records = {record[sch.RUN]: record for record in sinks.run_records(store)}
     verified = Verified(date, uncovered=uncovered, stored=stored)
-    ids = None if without is None else ids_in(spark, without)
+    ids = None if without is None else ids_in(spark, "--without", without)
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
         if "config" not in (record := records.get(entry.run_id, {})):

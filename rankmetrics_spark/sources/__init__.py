@@ -116,22 +116,26 @@ def without_users(rows: DataFrame, ids: DataFrame, columns: Mapping[str, Any]) -
     return rows.join(F.broadcast(ids), F.expr(f"{text} = {ids.columns[0]}"), "left_anti")
 
 
-def ids_in(spark: SparkSession, file: str) -> DataFrame:
-    """The ids of a text file, one a line, with and without the blanks around them; empty lines are none.
+def ids_in(spark: SparkSession, option: str, file: str) -> DataFrame:
+    """The ids of a text file, one a line, with and without the blanks around them, and which ``_line`` has them.
 
     Raises:
         InputError: It cannot be read, or has no id.
     """
-    place = eng.sail_path(file) if eng.engine_of(spark) == "sail" else eng.spark_path(file)
-    problem = f"cannot read ids from --without '{file}'; allowed: a text file with an id per line"
+    place, on_sail = cfg.local_path(file), eng.engine_of(spark) == "sail"
     try:
-        lines = spark.read.text(place).selectExpr(r"regexp_replace(value, '^\\uFEFF|\\r$', '') AS value")
-        ids = lines.where("trim(value) != ''").selectExpr("explode(array(value, trim(value))) AS _erased").distinct()
-        is_empty = not eng.few_rows(ids.limit(1))
-    except AnalysisException as error:
-        raise err.InputError(problem) from error
-    if is_empty:
-        raise err.InputError(problem)
+        # Where there is no file, Sail reads none.
+        if on_sail and place is not None and not place.exists():
+            raise AnalysisException("no such file")
+        lines = spark.read.text(eng.sail_path(file) if on_sail else eng.spark_path(file))
+        lines = lines.selectExpr(r"regexp_replace(value, '^\\uFEFF|\\r$', '') AS value")
+        lines = lines.selectExpr("value", "trim(value) AS _line").where("_line != ''")
+        ids = lines.selectExpr("explode(array(value, _line)) AS _id", "_line").distinct()
+        problem = "" if eng.few_rows(ids.limit(1)) else "has no id"
+    except AnalysisException:
+        problem = "cannot be read"
+    if problem:
+        raise err.InputError(f"{option} '{file}' {problem}; allowed: a text file with an id per line")
     return ids
 
 

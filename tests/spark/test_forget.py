@@ -9,14 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
-from rankmetrics_spark.errors import DifferenceError
-from rankmetrics_spark.job import forget, verify
+from rankmetrics_spark.errors import ConfigError, DifferenceError
+from rankmetrics_spark.job import forget, recompute, verify
 from rankmetrics_spark.pointers import Entry, Pointer
 
 # The reason: it is killed at each of its steps.
@@ -56,7 +57,8 @@ def texts_of(file: Path) -> Iterator[Any]:
     """Every cell, dictionary entry and statistic of a Parquet file; every value of a JSON file; the text of another."""
     if file.suffix == ".parquet":
         parquet = pq.ParquetFile(file)
-        table = pq.ParquetFile(file, read_dictionary=[name for name in parquet.schema_arrow.names]).read()
+        flat = [field.name for field in parquet.schema_arrow if not pa.types.is_nested(field.type)]
+        table = pq.ParquetFile(file, read_dictionary=flat).read()
         for column in table.columns:
             for chunk in column.chunks:
                 yield from getattr(chunk, "dictionary", chunk).to_pylist()
@@ -158,6 +160,18 @@ def test_what_is_left_is_that_of_a_log_without_the_users(spark: SparkSession, tm
         }
 
 
+def test_stored_lists_lose_the_users_and_serve_for_new_metrics(spark: SparkSession, tmp_path: Path) -> None:
+    log, reduced = both_logs(spark, tmp_path)
+    stored = {"sink": {"path": str(log.out), "lists": True}}
+    log.run(DAYS[0], {}, **LAX, **stored)
+    reduced.run(DAYS[0], {}, **LAX, metrics=["ap@5", "ndcg@5", "err@3"])
+    assert any(file.startswith("lists/") for file in holding(log.out, *GONE))
+    forget(spark, str(log.out), ids_file(tmp_path, *GONE))
+    assert holding(log.out, *GONE) == [] and rows_of(spark, log.out, "lists")
+    recompute(spark, Sink(path=str(log.out)), ["err@3"])
+    assert_same(spark, log.out, reduced.out)
+
+
 def published(spark: SparkSession, folder: Path, n: int = 1, **more: Any) -> tuple[Log, Log]:
     """Both logs, and what is published of their first days."""
     log, reduced = both_logs(spark, folder)
@@ -168,15 +182,17 @@ def published(spark: SparkSession, folder: Path, n: int = 1, **more: Any) -> tup
 
 
 def test_a_verification_without_them_derives_every_bit(spark: SparkSession, tmp_path: Path) -> None:
-    log, reduced = published(spark, tmp_path)
-    forget(spark, str(log.out), ids_file(tmp_path, *GONE))
+    log, _ = published(spark, tmp_path)
+    ids = ids_file(tmp_path, *GONE)
+    forget(spark, str(log.out), ids)
     (record,) = records(log.out).values()
-    document = record["config"] | {"source": record["config"]["source"] | {"path": str(reduced.folder / "log")}}
-    result = verify(spark, Sink(path=str(log.out)), document=document)
+    # Its log still holds them.
+    result = verify(spark, Sink(path=str(log.out)), without=ids)
     assert {row["the same"] for row in result.rows} == {"to the bit"} and len(result.rows) == len(TABLES)
     assert result.uncovered == [f"runs/{record['run_id']}.json has no digests of its inputs"]
-    # With its own log they are there again, and that is no tampering.
     with pytest.raises(DifferenceError, match=" rows of experiment 'a', and "):
+        verify(spark, Sink(path=str(log.out)), without=ids_file(tmp_path, GONE[0]))
+    with pytest.raises(ConfigError, match=r"^users were erased from run \S+; allowed: .* --without FILE"):
         verify(spark, Sink(path=str(log.out)))
 
 
