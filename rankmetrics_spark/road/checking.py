@@ -109,7 +109,8 @@ def described(columns: sch.Columns, kinds: Mapping[str, T.DataType], texts: Mapp
     for name in columns.of_user:
         of = {
             sch.COVARIATE: lambda name: f"nullif({number(name, kinds[name])}, double('NaN'))",
-            sch.TRIGGERED: lambda name: f"coalesce({number(name, kinds[name])} > 0, false)",
+            # Engines count NaN as above 0.
+            sch.TRIGGERED: lambda name: f"coalesce(nullif({number(name, kinds[name])}, double('NaN')) > 0, false)",
         }
         yield f"{of.get(name, texts.__getitem__)(name)} AS {name}"
 

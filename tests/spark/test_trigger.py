@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions as F
 from scipy import stats
 
 from rankmetrics_spark import compare, evaluate
@@ -59,6 +59,9 @@ def test_a_user_is_triggered_by_any_row_of_any_list(spark: SparkSession) -> None
     flags = impressions["could_differ"].astype(object).where(impressions["could_differ"], None)
     of = spark.createDataFrame(impressions.assign(could_differ=flags).sample(frac=1.0, random_state=1)).repartition(3)
     assert evaluate(of, "p@3", **as_is).comparisons.collect() == [row]
+    # Nor is a NaN, which engines count as above every number.
+    nan = of.withColumn("could_differ", F.expr("CASE WHEN could_differ THEN 1D ELSE double('NaN') END"))
+    assert evaluate(nan, "p@3", **as_is).comparisons.collect() == [row]
     assert {each["n_users"] for each in result.experiment_metrics.collect()} == {90}
     with pytest.raises(InputError, match=r"column 'arm' \(arm\) has type string; it must be a number"):
         evaluate(of, "p@3", **(as_is | {"trigger": "arm"})).user_metrics.collect()
