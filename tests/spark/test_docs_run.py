@@ -89,12 +89,15 @@ def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
     assert "<html" in Path("report.html").read_text(encoding="utf-8")
 
 
-def test_the_commands_of_publishing_list_the_runs(call: Call, published: Path) -> None:
+def test_the_commands_of_publishing_run(call: Call, published: Path, tmp_path: Path) -> None:
     programs = [words_of(program, published) for program in commands("rankmetrics", PUBLISHING)]
     # The last one reads a catalog of Iceberg: tests/platforms/test_lakehouse.py.
-    *status, table, records, catalog = programs
+    *status, forget, table, records, catalog = programs
     # Nothing is published of yesterday.
     assert [call(*each)[0] for each in status] == [5, 5]
+    (tmp_path / "ids.txt").write_text("nobody")
+    code, _, err = call(*(tmp_path / word if word == "ids.txt" else word for word in forget))
+    assert code == 0 and "erased 0 users from 0 dates; 1 of 1 ids are in no table" in err
     code, out, err = call(*table)
     assert code == 0 and "done" in out, err
     code, out, err = call(*records)
