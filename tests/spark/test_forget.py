@@ -307,6 +307,7 @@ def test_a_gate_that_fails_now_is_said_and_stops_nothing(spark: SparkSession, tm
 def test_numbers_are_compared_as_text_and_the_command_says_what_it_did(
     spark: SparkSession, tmp_path: Path, call: Call
 ) -> None:
+    pytest.importorskip("altair")
     log, out = tmp_path / "log", tmp_path / "out"
     schema = "experiment_id string, user_id bigint, item_id string, position int, relevance int"
     lists = [(e, 1000 + u, f"i{k}", k, int(k == u % 3)) for e in "ab" for u in range(40) for k in (1, 2)]
