@@ -36,6 +36,7 @@ _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 OF_OTHER_DAYS = ("comparisons", "checks")
 #: Checks that follow from the users, beside those of gates on metrics.
 OF_USERS = ("n_users", "users_without_relevant", "users_left_out", "sample_ratio", "days")
+OF_USERS_OR_GATES = f"{sch.METRIC} IS NOT NULL OR name IN {OF_USERS}"
 _PUBLISHED = "_is_published"
 
 
@@ -228,7 +229,11 @@ class _Derived:
         pointer = store.pointers()[self.pointer.date]
         facts = {table: each["columns"] for table, each in pointer.entries[0].tables.items()}
         derived = {table: rows_of_run(store, pointer, self.entry, table, columns) for table, columns in facts.items()}
-        self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED])
+        only = {}
+        if sch.ERASED in self.record:
+            only = {"checks": OF_USERS_OR_GATES}
+            verified.uncovered.append("checks of rates: where users were erased, counts that no table tells stay")
+        self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED], only)
         if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
             verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
 
@@ -253,7 +258,7 @@ class _Derived:
         others = sorted(name for name in facts if facts[name]["rows"] and name not in (*derived, "user_metrics"))
         others += ["checks that are neither of users nor of gates on metrics"] * ("checks" in derived)
         verified.uncovered.append(f"not shown, since they need the inputs: {', '.join(others)}{reason}")
-        only = {"checks": f"{sch.METRIC} IS NOT NULL OR name IN {OF_USERS}"}
+        only = {"checks": OF_USERS_OR_GATES}
         only |= {"experiment_metrics": f"{sch.SEGMENT} = '{sch.EVERYONE}'"} if of_lists else {}
         self._compare(derived, record.entries, verified, [], only)
 

@@ -369,7 +369,8 @@ def _with_other_names(spark: SparkSession, rows: DataFrame, section: cfg.Input) 
     first = spark.read.text([*section.paths]).first()
     with suppress(ValueError, TypeError, AttributeError):
         others = [key for key in {**json.loads(first[0] if first else "")} if key not in rows.columns]
-        return rows.withColumns({key: F.lit(None).cast("string") for key in others if "." not in key})
+        for key in others:
+            rows = rows if "." in key else rows.withColumn(key, F.lit(None).cast("string"))
     return rows
 
 

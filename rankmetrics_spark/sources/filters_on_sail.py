@@ -1,7 +1,7 @@
 """Filters on Sail: what keeps the same rows as on Spark is allowed, and everything else is refused.
 
-Comparisons, IN, BETWEEN, LIKE, CASE, AND, OR and NOT, and the functions of dates in ``ALLOWED``. Many others of Sail
-return other values than Spark's without a word. ``tests/spark/test_filters.py`` compares what is allowed over odd rows.
+Comparisons, IN, BETWEEN, LIKE, CASE, AND, OR and NOT, and the few functions of ``ALLOWED``. Many others of Sail return
+other values than Spark's without a word. ``tests/spark/test_filters.py`` compares what is allowed over odd rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,41 +14,63 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Functions that a filter may call on Sail: those of dates and times.
-ALLOWED = _names(
-    "add_months current_date current_timestamp date date_sub day dayofmonth dayofweek dayofyear hour last_day minute "
-    "month now quarter second to_date to_timestamp weekofyear year"
-)
+#: Functions that a filter may call on Sail, beside ``cast`` of a column.
+ALLOWED = {
+    "missing values and choice": "coalesce if ifnull isnan isnotnull isnull nvl",
+    "text": "contains endswith length like lower ltrim replace rtrim startswith trim upper",
+    "dates": "add_months current_date current_timestamp date date_sub day dayofmonth dayofweek dayofyear hour last_day"
+    " minute month now quarter second to_date to_timestamp weekofyear year",
+}
+_CALLS = _names(" ".join(ALLOWED.values()))
+# isnan of a null is null on Sail, which lacks the function date. Without the sum, Sail passes over groups of rows by
+# their statistics, which leave NaN out.
+_REWRITTEN = {"isnan": "equal_null(double('NaN'), 0D + ", "date": "to_date("}
 #: Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts.
 _REFUSED = _names("div ilike regexp rlike :: + - * / % | & ^ ~")
-#: Functions that are called of a text or a time alone, and those that give one.
-_OF_TIMES = _names("date to_date to_timestamp")
-_TIMES = _names("add_months current_date current_timestamp date_sub now to_date")
+#: Function -> what it may be called of: a column, a text, or what gives one.
+_TAKES = dict.fromkeys(("date", "to_date", "to_timestamp"), "text or time") | {"isnan": "number"}
+_TEXTS_AND_TIMES = _names(
+    "lower ltrim replace rtrim trim upper add_months current_date current_timestamp date_sub now to_date"
+)
+_INTEGERS = "int bigint smallint tinyint"
+#: Types of a column -> what it may be converted to.
+_CAST = {
+    "string": "bigint boolean date double int string",
+    _INTEGERS: "bigint boolean double int string",
+    "date": "date string timestamp",
+    "timestamp": "date timestamp",
+}
 _OPERANDS_FOLLOW = _names("all and any between case else escape in is like not or some then when")
 
 
 def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
     """Rewrite a filter so that it keeps the same rows on Sail as ``where`` does on Spark.
 
-    >>> on_sail("source.where", "date(time) = '2026-11-20' and score > 0.5", {"time": "timestamp", "score": "double"})
-    "to_date(time) = '2026-11-20' and score > 0.5D"
+    >>> on_sail("source.where", "not isnan(score) and score > 0.5", {"score": "double"})
+    "not equal_null(double('NaN'), 0D + score) and score > 0.5D"
     >>> on_sail("source.where", "n + 1 < 3", {"n": "int"})
     Traceback (most recent call last):
     rankmetrics_spark.errors.InputError: source.where holds '+', which Sail may compute otherwise than Spark; \
-allowed: comparisons, IN, BETWEEN, LIKE, CASE, to_date and other functions of dates (docs/engines.md), or --engine spark
+allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date and a few more functions \
+(docs/engines.md), or --engine spark
     """
     parts, end = list[str](), 0
     words = list(tokens(path, where))
     for at, word in enumerate(words):
+        if word.start < end:
+            continue
         parts.append(where[end : word.start])
         text, end = where[word.start : word.end], word.end
         before, after = words[at - 1] if at else None, words[at + 1] if at + 1 < len(words) else None
         if word.kind in ("word", "quoted") and word.text in KNOWN and after and after.text == "(":
-            if word.text not in ALLOWED:
+            if word.text == "cast":
+                _check_cast(path, words[at + 2 : at + 5], types)
+            elif word.text not in _CALLS:
                 raise _refused(path, f"calls '{word.text}'")
-            if word.text in _OF_TIMES and not _is_time(words[at + 2 : at + 3], types):
-                raise _refused(path, f"calls '{word.text}' of what is no text or time")
-            text = "to_date" if word.text == "date" else text  # which Sail lacks
+            if word.text in _TAKES and not _takes(word.text, words[at + 2 : at + 3], types):
+                raise _refused(path, f"calls '{word.text}' of what is no {_TAKES[word.text]}")
+            if word.text in _REWRITTEN:
+                text, end = _REWRITTEN[word.text], after.end
         elif word.kind in ("word", "symbol") and word.text in _REFUSED and not _is_sign(word, before):
             raise _refused(path, f"holds '{text}'")
         elif word.kind == "string" and before and before.kind == "string":
@@ -58,10 +80,24 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, to_date and other functions of da
     return "".join(parts)
 
 
-def _is_time(words: Sequence[Token], types: Mapping[str, str]) -> bool:
-    """Whether an argument is a text or a time, by its first word."""
-    given = bool(words) and (words[0].kind == "string" or words[0].text in _TIMES)
-    return given or bool(words and types.get(words[0].text) in ("string", "date", "timestamp"))
+def _check_cast(path: str, words: Sequence[Token], types: Mapping[str, str]) -> None:
+    """Refuse conversions of more than a column or text, and those that Sail makes otherwise or where Spark fails."""
+    column, _, target = (*(word.text for word in words), "", "", "")[:3]
+    kind = "string" if words and words[0].kind == "string" else types.get(column, "")
+    allowed = {to for kinds, targets in _CAST.items() if kind in kinds.split() for to in targets.split()}
+    if len(words) < 3 or words[1].text != "as":
+        raise _refused(path, "converts no column")
+    if target not in allowed:
+        raise _refused(path, f"converts {column!r} to {target!r}")
+
+
+def _takes(function: str, words: Sequence[Token], types: Mapping[str, str]) -> bool:
+    """Whether a function is called of what it computes as Spark does, by the first word of its argument."""
+    kind = types.get(words[0].text, "") if words else ""
+    if function == "isnan":
+        return kind in ("double", "float", *_INTEGERS.split())
+    given = bool(words) and (words[0].kind == "string" or words[0].text in _TEXTS_AND_TIMES)
+    return given or kind in ("string", "date", "timestamp")
 
 
 def _is_sign(word: Token, before: Token | None) -> bool:
@@ -76,5 +112,5 @@ def _is_sign(word: Token, before: Token | None) -> bool:
 def _refused(path: str, holds: str) -> InputError:
     return InputError(
         f"{path} {holds}, which Sail may compute otherwise than Spark; allowed: comparisons, IN, BETWEEN, LIKE, CASE, "
-        "to_date and other functions of dates (docs/engines.md), or --engine spark"
+        "cast of a column, lower, to_date and a few more functions (docs/engines.md), or --engine spark"
     )

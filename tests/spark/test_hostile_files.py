@@ -397,10 +397,7 @@ def test_headers_of_compressed_csv_files_are_compared(spark: SparkSession, tmp_p
     "where",
     [
         "to_date(user_id) = '2026-11-20'",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("user_id = 1", "to_timestamp(user_id) > now()")
-        ),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("user_id = 1", "to_timestamp(user_id) > now()")),
     ],
 )
 def test_a_filter_that_fails_on_a_text_is_named(spark: SparkSession, tmp_path: Path, where: str) -> None:
