@@ -517,6 +517,7 @@ def from_users(
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
         context = Context(spark, config, Steps(lambda text: None), refused, store_for)
         store, date = context.store, config.evaluation_date
+        store.check()
         context.tables = replace(tables_on_record(spark, config, recorded), keep=store.stage, assigned=None)
         vars(context.tables)["user_metrics"] = users
         context.counts = {name: n for name, n in counts_on_record(recorded).items() if (name or None) in names}

@@ -323,7 +323,10 @@ def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
     rows = rows.where(F.col(sch.SEGMENT).isin([*segments]))
     if baseline is not None:
         rows = rows.where(F.col(sch.BASELINE) == baseline)
-    return [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
+    # As the rows that are here: sentences name the experiments in their order.
+    found = [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
+    keys = (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC)
+    return sorted(found, key=lambda row: [str(row.get(key)) for key in keys])
 
 
 def _is_broken_split(check: sch.Check) -> bool:

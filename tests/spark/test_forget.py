@@ -36,7 +36,9 @@ OF_A_RUN = {"run_id"}
 def ids_file(folder: Path, *ids: str) -> str:
     """A file of ids with blanks, duplicates and one that is in no table."""
     path = folder / "ids.txt"
-    path.write_text("\ufeff" + "\r\n".join(["", *ids, "  ", f" {ids[0]} ", "nobody"]) + "\n", encoding="utf-8")
+    path.write_text(
+        "\ufeff" + "\r\n".join(["", *ids[1:], "  ", f" {ids[0]} ", *ids[1:], "nobody"]) + "\n", encoding="utf-8"
+    )
     return str(path)
 
 

@@ -21,7 +21,7 @@ import rankmetrics_spark
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Sink, load
 from rankmetrics_spark.errors import DifferenceError, InputError
-from rankmetrics_spark.job import Outcome, Verified, verify
+from rankmetrics_spark.job import Outcome, Verified, results, verify
 from rankmetrics_spark.sinks import files_of, prune, seals
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from tests.helpers.commands import ROOT, Call, ran
@@ -127,12 +127,14 @@ STORED: dict[str, dict[str, Any]] = RUNS | {
 
 @pytest.mark.parametrize("kind", STORED)
 def test_what_follows_from_the_published_users_needs_no_inputs(
-    spark: SparkSession, tmp_path: Path, call: Call, kind: str
+    spark: SparkSession, tmp_path: Path, call: Call, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, out = parquet(tmp_path / "log", random_log(5, users=20)), tmp_path / "out"
     done = run(spark, config(log, out, **STORED[kind]))
     shutil.rmtree(log)
     before = contents(out)
+    # Tables of the temporary folder need not be read back.
+    monkeypatch.delattr(results, "_read")
     code, shown, err = call("verify", "-o", out, "--from", "user_metrics", "--format", "json")
     rows = {row["table"]: row for row in json.loads(shown)}
     follow = {"experiment_metrics"} if kind == "lists" else FOLLOWING & {*done.record["tables"]}
@@ -141,6 +143,18 @@ def test_what_follows_from_the_published_users_needs_no_inputs(
     assert "that user_metrics follows from the inputs was not shown" in err.replace("\n", " ")
     assert contents(out) == before
     assert call("verify", "-o", out)[0] == 3
+
+
+def test_rows_that_are_read_back_have_the_order_of_those_that_are_here(spark: SparkSession) -> None:
+    rows = [("b", "all", "ap"), ("c", "all", "ap"), ("a", "de", "ap"), ("a", "all", "ndcg"), ("a", "all", "ap")]
+    table = spark.createDataFrame(rows, "experiment_id string, segment string, metric string")
+    read = results._read(table, {"all"}, None)
+    assert [(row["experiment_id"], row["metric"]) for row in read] == [
+        ("a", "ap"),
+        ("a", "ndcg"),
+        ("b", "ap"),
+        ("c", "ap"),
+    ]
 
 
 def moved(table: pa.Table) -> pa.Table:
