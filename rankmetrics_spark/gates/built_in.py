@@ -160,7 +160,8 @@ def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:
     scoring = log.plan.scoring
     shares = {name: count["judged_top_items"] / count["top_items"] for name, count in counts.items()
               if scoring.looks_up and count["top_items"]}  # fmt: skip
-    if not shares:
+    if not shares or scoring.machine:
+        # A machine has judged the rest.
         return
     k, metric = scoring.top, f"judged@{scoring.top}"
     if not total_counts(counts, "refuted"):
