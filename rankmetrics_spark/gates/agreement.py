@@ -26,7 +26,8 @@ def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findin
     if highest[0] != highest[1] and not scaled:
         raise InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same items "
                          f"{highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
-    return replace(found, checks=(*found.checks, agreement(counts)))
+    of_each = [replace(agreement(counts), experiment=name) for name in found.counts]
+    return replace(found, checks=(*found.checks, *of_each))
 
 
 def agreement(counts: LabelCounts) -> sch.Check:

@@ -31,7 +31,8 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: Limits, previous: Pre
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
     names += ["short_rate"] if cn.longest_cut(log.plan) else []
-    names += ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
+    # Where people judged a sample and a machine all, their labels say nothing about the other lists.
+    names += [] if scoring.machine else ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
     names += [GRADED] if GRADED in limits else []
     hits = about_grades(log, counts, limits)
     notes = (*_notes_about(log, counts), *([hits.sentence] if hits and not hits.decides else []))

@@ -295,7 +295,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         )
     if record["judgements"] is not None:
         n_lists, n_judged = (sum(counts[name] for counts in experiments.values()) for name in ("lists", "judged_lists"))
-        if n_judged < FEW * n_lists:
+        if n_judged < FEW * n_lists and "unjudged_rate" in record.get("quality", {}).get("overall", {}):
             lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a {UNIT} with judgements")
     with_ties = {name: counts for name, counts in experiments.items() if counts["tied"]}
     tied = [f"{name} {sch.share(counts['tied'] / counts['evaluated'])}" for name, counts in with_ties.items()]

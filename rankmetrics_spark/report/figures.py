@@ -41,6 +41,7 @@ class Mean:
     ci_high: float | None = None
     confidence: float | None = None
     mean_with_relevant: float | None = None
+    mean_machine: float | None = None
     n_repeated: int | None = None
     mean_over: str = "users"
     n_lists: int | None = None
@@ -397,8 +398,9 @@ class Figures:
             name = mean.experiment_id
             if mean.n_users >= users.get(name, 0):
                 users[name] = mean.n_users
-                # The means of a period, which come from its comparisons, do not know it.
-                if mean.n_users_with_relevant is not None:
+                # The means of a period, which come from its comparisons, do not know it. People judged some users only,
+                # if a machine judged the rest.
+                if mean.n_users_with_relevant is not None and mean.mean_machine is None:
                     without[name] = mean.n_users - mean.n_users_with_relevant
         overlap: dict[tuple[str, str], int] = {}
         clusters: dict[str, int] = {}

@@ -369,8 +369,10 @@ def _judged(figures: Figures) -> Iterator[sch.Check]:
         return
     n_lists, n_judged = (sum(count.get(key, 0) for count in counts.values()) for key in ("lists", "judged_lists"))
     text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a {UNIT} with judgements."
+    if by_machine := any(mean.mean_machine is not None for mean in figures.everyone):
+        text = f"People judged {n_judged / max(1, n_lists):.1%} of the lists, and a machine judged all of them."
     for name, count in counts.items():
         if count.get("lists"):
             share = count["judged_lists"] / count["lists"]
-            status = sch.WARN if share < FEW_JUDGED else sch.OK
+            status = sch.WARN if share < FEW_JUDGED and not by_machine else sch.OK
             yield sch.Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)

@@ -133,8 +133,18 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
         sink={"path": str(tmp_path / "out")},
         evaluation_date="2026-11-20",
     )
-    # Items that people did not judge count as the machine judges them.
-    assert not any("count as not relevant" in each for each in run(spark, config).record["quality"]["warnings"])
+    done = run(spark, config)
+    # What people did not judge counts as the machine judges it.
+    assert not any("count as not relevant" in each for each in done.record["quality"]["warnings"])
+    assert not any(name in done.record["quality"]["overall"] for name in ("no_relevant_rate", "unjudged_rate"))
+    checks = {(row["experiment_id"], row["name"]): row["sentence"] for row in done.checks.collect()}
+    assert not any(name == "users_without_relevant" for _, name in checks)
+    share = labels.dropna()["user"].nunique() / labels["user"].nunique()
+    for name in ("a", "b"):
+        assert checks[name, "judge_agreement"].startswith("The machine agrees with people on ")
+        assert (
+            checks[name, "judged_rate"] == f"People judged {share:.1%} of the lists, and a machine judged all of them."
+        )
     stored, means = (read(spark, tmp_path / "out" / name) for name in ("comparisons", "experiment_metrics"))
     direct = evaluated(spark, log, labels).comparisons.to_pandas()
     again = compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a").to_pandas()
