@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.cli.options import told_of
-from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
+from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, check_rules, override
 from rankmetrics_spark.engines import Choice, few_rows, unit_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.metrics import Metric
@@ -48,28 +48,16 @@ class CompareRequest(SimpleNamespace):
         for assignment in self.overrides:
             document = override(document, assignment)
         section = Comparison.read(document)
-        if not section.is_requested:
-            raise ConfigError("neither --baseline nor --pairs all is given; allowed: one of the two")
+        check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
         of_users = {"--losses": self.losses, "--gains": self.gains, "--per-user": self.per_user}
         if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
             raise ConfigError(
                 f"{' and '.join(flags)} without a --baseline; allowed: --baseline, whose users are compared"
             )
-        if self.decomposed and not section.baseline:
-            raise ConfigError("--decompose without a --baseline; allowed: --baseline, whose difference is split")
-        if self.decomposed and section.mean_over == "lists":
-            raise ConfigError("--decompose is given with mean_over: lists; allowed: users, whose mix it is about")
-        if self.decomposed and section.cluster is not None:
-            raise ConfigError("--decompose is given with cluster; allowed: one of the two, since a mix has no errors")
-        for name in ("only_changed", "trigger"):
-            if self.decomposed and getattr(section, name):
-                raise ConfigError(f"--decompose is given with {name}; allowed: one of the two: a mix is of all users")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):
             raise ConfigError(f"--over-time is given with {' and '.join(flags)}; allowed: all users of several dates")
-        if section.period is not None:
-            raise ConfigError(f"{section.path_of('period')} is given with --set; allowed: --from and --to")
         usual = Comparison()
         unused = [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]
         if self.over_time and unused:

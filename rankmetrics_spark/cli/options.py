@@ -255,12 +255,7 @@ def _day(date: str | None) -> str | None:
 
 def dates_of(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
     """The dates of --date, --from and --to; refuse them where they say different things."""
-    if date and (first or last):
-        raise err.ConfigError(
-            f"--date {date} is given with {'--from' if first else '--to'}; allowed: one date, or --from and --to"
-        )
-    if last and not first:
-        raise err.ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
+    cfg.check_rules("dates", {"date": date, "first": first, "last": last}, {})
     return {"date": _day(date), "first": _day(first), "last": _day(last)}
 
 

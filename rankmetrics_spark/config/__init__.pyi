@@ -63,6 +63,7 @@ from .fields import Section as Section
 from .fields import Setting as Setting
 from .fields import as_dict as as_dict
 from .fields import as_given as as_given
+from .fields import check_rules as check_rules
 from .fields import choice as choice
 from .fields import count as count
 from .fields import day as day

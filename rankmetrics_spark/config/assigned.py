@@ -114,22 +114,8 @@ def check_tests(comparison: Comparison, options: Options) -> None:
         ConfigError: Names the key.
     """
     check_machine(comparison, options.machine)
-    if not options.with_assignments:
-        if comparison.tests:
-            raise ConfigError("tests is given without assignments; allowed: both, or neither")
-        if comparison.cuped and comparison.cuped.before:
-            raise comparison.cuped._refused("before", "null without assignments, which say when a user was exposed")
-        return
-    of_both = {name: getattr(comparison, name) for name in ("wilcoxon", "randomization", "aa_check", "only_changed")}
-    of_both["design"] = comparison.design == "paired"
-    if name := next((name for name, value in of_both.items() if value), None):
-        raise ConfigError(
-            f"{comparison.path_of(name)} is given with assignments; allowed: one of the two, since no user is in two "
-            "arms of a test"
-        )
-    if comparison.cuped and comparison.cuped.date:
-        path = f"{comparison.path_of('cuped')}.date"
-        raise ConfigError(f"{path} is given with assignments; allowed: before: exposure, or a column")
+    given = vars(options) | vars(comparison)
+    fd.check_rules("tests", given, {name: comparison.path_of(name) for name in fd.field_names(Comparison)})
     for name, own in comparison.tests.items():
         try:
             compared = of_test(comparison, name)

@@ -190,21 +190,11 @@ class Comparison(SectionWithOptions):
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
         super().__post_init__()
-        _check_users(self)
-        if self.candidates and not self.baseline:
-            raise ConfigError(
-                f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
-            )
-        if self.candidates and self.pairs == "all":
-            raise ConfigError(
-                f"{self.path_of('candidates')} is given with {self.path_of('pairs')}: all; allowed: one of the two"
-            )
+        # They work with one value per user.
+        of_users = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
+        check_units(self, [name for name in of_users if getattr(self, name)])
         if both := [metric for metric in self.primary if metric in self.guardrails]:
             raise fd.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
-        if self.primary_share is not None and self.families == "one":
-            raise self._refused("primary_share", "families: split")
-        if self.simultaneous and self.correction not in ("holm", "bonferroni"):
-            raise self._refused("correction", "bonferroni, because simultaneous is true")
         if self.baseline in self.candidates:
             raise fd.refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
 
@@ -267,59 +257,10 @@ class Gate(fd.Section):
     on: str = fd.key("point", fd.choice("point", "bound", "clear"))
     trusted: bool = fd.key(False, fd.flag)
 
-    def __post_init__(self) -> None:
-        """Checks the fields, then that there is a metric and a limit."""
-        super().__post_init__()
-        if self.metric is None:
-            raise self._refused("metric", "a metric of the run")
-        if self.min is None and not self.compares:
-            allowed = "min, max_drop, max_relative_drop or trusted: true"
-            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: {allowed}")
-
     @property
     def compares(self) -> bool:
         """Whether the gate needs a comparison with the baseline."""
         return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
-
-
-#: Of the two that choose users: field -> its value that they do not go with, and what is allowed; "" = any value.
-_NOT_WITH: dict[str, dict[str, tuple[str, str]]] = {
-    "trigger": {
-        "only_changed": ("", "false"),
-        "design": ("paired", "auto or independent"),
-        "mean_over": ("lists", "users"),
-        "cluster": ("", "null"),
-    },
-    "only_changed": {
-        "design": ("independent", "auto or paired"),
-        "shared_users": ("drop", "keep"),
-        "mean_over": ("lists", "users"),
-        "cluster": ("", "null"),
-        "period": ("", "null"),
-    },
-}
-
-
-def _check_users(comparison: Comparison) -> None:
-    """Refuse what the users that are compared, or the units that are no users, cannot have."""
-    path_of = comparison.path_of
-    if comparison.shared_users == "drop" and comparison.design == "paired":
-        raise ConfigError(
-            f"{path_of('shared_users')} is drop, and {path_of('design')} is paired, which compares these users only; "
-            "allowed: one of the two"
-        )
-    without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
-    check_units(comparison, [name for name in without if getattr(comparison, name)])
-    for chooser, others in _NOT_WITH.items():
-        given = getattr(comparison, chooser)
-        for name, (wrong, allowed) in others.items() if given else ():
-            value = getattr(comparison, name)
-            if value == wrong if wrong else value:
-                words = [str(each).lower() if isinstance(each, bool) else each for each in (given, value)]
-                words[1] = "set" if name == "period" else words[1]
-                raise ConfigError(
-                    f"{path_of(chooser)} is {words[0]}, and {path_of(name)} is {words[1]}; allowed with it: {allowed}"
-                )
 
 
 def check_units(comparison: Comparison, names: Sequence[str]) -> None:

@@ -18,7 +18,6 @@ from rankmetrics_spark.config.document import json_schema, merged, override, rea
 from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
 from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
 from rankmetrics_spark.config.places import refuse_overlap
-from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
 
 #: What can compute: Spark, or Sail on this machine.
@@ -98,11 +97,6 @@ class Config(SectionWithOptions):
         if examples is None:
             examples = sec.EXAMPLE_USERS if self.source.format == "trec_run" else 0
         self._settle(report=replace(self.report, file=file and file.replace("{date}", date), examples=examples))
-        if self.source.format == "trec_run" and self.judgements is None:
-            raise ConfigError(
-                "judgements is missing, and source.format 'trec_run' has no relevance; "
-                "allowed: a judgements section, such as format: trec_qrels with a path"
-            )
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
             self._settle(rank_by="score" if self.source.format in ("trec_run", "letor") else None)
@@ -124,13 +118,6 @@ class Config(SectionWithOptions):
             paths=PATHS,
         )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
-        if self.assignments and self.source.names_experiments:
-            raise ConfigError("source names the experiments, and assignments are given; allowed: one of the two")
-        if self.assignments and self.report.file and (self.comparison.period or self.report.examples):
-            key = "comparison.period" if self.comparison.period else "report.examples"
-            raise ConfigError(
-                f"report is given with assignments and {key}; allowed: a page of the day without examples"
-            )
         self._settle(comparison=replace(self.comparison, tests=self.tests))
         check_tests(self.comparison, self.options)
         check_gates(self.gates, self.metrics, self.comparison)

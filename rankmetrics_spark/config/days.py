@@ -266,10 +266,8 @@ class Period(Section):
     last: str = key(DATE_OF_RUN, _day_of_period)
 
     def __post_init__(self) -> None:
-        """Checks the fields, then that there is a first date, which is not after the last one."""
+        """Checks the fields, then that the first date is not after the last one."""
         super().__post_init__()
-        if self.first is None:
-            raise self._refused("first", "the first date of the period, as YYYY-MM-DD")
         if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
             raise self._refused("first", f"a date up to {self.path_of('last')}, {self.last}")
 

@@ -12,6 +12,7 @@ from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors as err
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import HIDDEN, is_secret
 from rankmetrics_spark.metrics import Convention, Metric
 
@@ -84,7 +85,7 @@ class Section:
         """Replaces each raw value by the checked one.
 
         Raises:
-            ConfigError: A value is not allowed; the message starts with the path of the field.
+            ConfigError: A value is not allowed, or does not go with another one; the message has the path of the field.
         """
         checked = {}
         for name, path in self._paths_of_fields().items():
@@ -92,6 +93,8 @@ class Section:
             value = metadata["default"] if value is None else value
             checked[name] = None if value is None else metadata["read"](path, value)
         self._settle(**checked)
+        for each in reversed(type(self).__mro__):
+            check_rules(each.__name__, self, self._paths_of_fields())
 
     def path_of(self, name: str) -> str:
         """What messages call a field, such as ``source.columns``."""
@@ -125,6 +128,41 @@ class Section:
     def _settle(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+#: Section -> its rules: fields with values (true: any, false: none, a list: one of these), and what refuses such values
+#: together. ``{field}`` stands for its path there, ``{field=}`` and ``{field!r}`` for its value.
+RULES = data_of(__name__, "rules")
+
+
+def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
+    """Refuse values that do not go together.
+
+    Raises:
+        ConfigError: The sentence of the first rule that they break.
+    """
+
+    def value_of(path: str) -> Any:
+        """The value of a field, or of a field or key in it; empty for a key that is not there."""
+        value: Any = given
+        for step in path.split("."):
+            value = value.get(step, "") if isinstance(value, Mapping) else getattr(value, step, None)
+        return value
+
+    def holds(value: Any, wanted: object) -> bool:
+        """Whether a value is one that a rule is about."""
+        if isinstance(wanted, bool):
+            return bool(value) == wanted
+        return value in wanted if isinstance(wanted, list) else bool(value == wanted)
+
+    def said(place: re.Match[str]) -> str:
+        """What a sentence says of a field."""
+        name, form = place.groups()
+        return paths[name] if not form else str(value_of(name)) if form == "=" else _shown(value_of(name))
+
+    for conditions, sentence in RULES.get(section, ()):
+        if all(holds(value_of(path), wanted) for path, wanted in conditions.items()):
+            raise err.ConfigError(re.sub(r"[{](\w+)(=|!r)?[}]", said, sentence))
 
 
 def field_names(cls: type[Section]) -> list[str]:
@@ -224,8 +262,11 @@ def refuse(path: str, value: object, allowed: str) -> err.ConfigError:
     """
     setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
     hidden = is_secret(setting, value) if setting else False
-    shown = "null" if value is None else HIDDEN if hidden else repr(value)
-    return err.ConfigError(f"{path} is {shown}; allowed: {allowed}", allowed)
+    return err.ConfigError(f"{path} is {HIDDEN if hidden else _shown(value)}; allowed: {allowed}", allowed)
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else repr(value)
 
 
 #: By how much planned shares may miss 1, since 0.333 is written for a third.

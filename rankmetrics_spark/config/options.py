@@ -287,16 +287,15 @@ class Options(fd.Section):
         """
         rule: object = self.convention
         super().__post_init__()
-        _check_columns(self)
+        if scored := [metric for metric in self.metrics if metric.needs == "scores" and self.lacks("score")]:
+            raise ConfigError(
+                f"{self.path_of('metrics')}: '{scored[0]}' needs scores, but {self.path_of('columns')}.score is null; "
+                "allowed: a column with scores"
+            )
         _check_segments(self)
         _check_knobs(self, rule)
         _check_machine(self)
         check(self.metrics, self.convention)
-        if self.percentiles and self.cluster is not None:
-            raise ConfigError(
-                f"{self.path_of('percentiles')} is given with {self.path_of('cluster')}; allowed: one of the two: "
-                "the intervals of percentiles take users for independent ones"
-            )
 
     @property
     def combined_segments(self) -> tuple[tuple[int, ...], ...]:
@@ -307,6 +306,11 @@ class Options(fd.Section):
     def machine(self) -> bool:
         """Whether a machine has judged all users, and people a sample of them."""
         return self.with_machine or "machine" in self.judgement_columns
+
+    @property
+    def own_relevance(self) -> bool:
+        """Whether the impressions are said to carry their relevance themselves."""
+        return self.columns.get("relevance") not in (None, sch.GRADE_OF_EVENTS)
 
     @property
     def drawn_by(self) -> tuple[str, ...]:
@@ -347,69 +351,14 @@ class SectionWithOptions(fd.Section):
                 setattr(cls, last, option(name))
 
 
-def _check_columns(options: Options) -> None:
-    """Refuse columns that are null, and that the ranking, a metric or a comparison needs."""
-    columns = options.path_of("columns")
-    if options.lacks(options.rank_by):
-        raise ConfigError(
-            f"rank_by is '{options.rank_by}', but {columns}.{options.rank_by} is null; "
-            "allowed: a rank_by whose column is there"
-        )
-    if options.with_events and options.columns.get("relevance") not in (None, sch.GRADE_OF_EVENTS):
-        raise ConfigError(
-            f"{columns}.relevance and events are both given; allowed: one of the two, which says what is relevant"
-        )
-    if options.with_assignments and not options.lacks("experiment") and "experiment" in options.columns:
-        raise ConfigError(
-            f"{columns}.experiment and assignments are both given; allowed: one of the two, which says who is in which "
-            "experiment"
-        )
-    if options.event_columns.get("list") and not options.list:
-        raise ConfigError(
-            f"{options.path_of('event_columns')}.list is given without {options.path_of('list')}; allowed: the columns "
-            "that tell lists apart in both"
-        )
-    if options.lacks("relevance") and not options.judged and not options.with_events:
-        raise ConfigError(f"{columns}.relevance is null, and judgements is missing; allowed: one of the two")
-    if options.lacks("item") and options.only_changed:
-        raise ConfigError(
-            f"{columns}.item is null, but {options.path_of('only_changed')} compares lists by item; "
-            "allowed: null with only_changed: false"
-        )
-    if options.lacks("item") and options.rank_by == "score":
-        raise ConfigError(f"{columns}.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'")
-    if options.lacks("item") and options.lacks("relevance"):
-        raise ConfigError(
-            f"{columns}.item is null, but relevance is looked up in the judgements by item; "
-            f"allowed: null with a {columns}.relevance"
-        )
-    for metric in options.metrics:
-        if metric.needs == "scores" and options.lacks("score"):
-            raise ConfigError(
-                f"{options.path_of('metrics')}: '{metric}' needs scores, but {columns}.score is null; "
-                "allowed: a column with scores"
-            )
-
-
 _NOT_WITH_MACHINE = ("covariate", "cluster", "mean_over", "only_changed", "trigger", "percentiles",
                      "with_events", "with_assignments", "judgement_packed")  # fmt: skip
 
 
 def _check_machine(options: Options) -> None:
     """Refuse what labels of people and a machine cannot have beside them."""
-    given = [name for name in ("human_sample", "machine_grades") if getattr(options, name)]
     if not options.machine:
-        if given:
-            raise ConfigError(f"{options.path_of(given[0])} is given, and no machine has judged; allowed: with "
-                              f"{options.path_of('judgement_columns')}.machine or machine_judgements")  # fmt: skip
         return
-    if not options.judged or options.human_sample is None:
-        missing = "judgements" if not options.judged else options.path_of("human_sample")
-        raise ConfigError(f"{missing} is missing, and a machine has judged; allowed: those of people for users who are "
-                          "drawn before anyone saw results: human_sample: random, or {column: drawn}")  # fmt: skip
-    if options.with_machine and "machine" in options.judgement_columns:
-        raise ConfigError(f"{options.path_of('judgement_columns')}.machine and machine_judgements are both given; "
-                          "allowed: one of the two")  # fmt: skip
     wrong = {name: getattr(options, name) for name in _NOT_WITH_MACHINE}
     wrong = {options.path_of(name): value for name, value in wrong.items() if value and value != "users"}
     rule, path = options.convention, options.path_of("convention")
@@ -437,11 +386,6 @@ def _check_segments(options: Options) -> None:
         if len(chosen) < 2:
             raise fd.refuse(path, list(chosen), "combinations of at least two segments")
         check_known("segment", chosen, options.segments, path)
-    if options.segment_combinations and options.list:
-        raise ConfigError(
-            f"{path} and {options.path_of('list')}: both given; allowed: one of the two, since the lists of a user may "
-            "be in different segments"
-        )
 
 
 def _check_knobs(options: Options, given: object) -> None:

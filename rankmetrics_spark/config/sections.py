@@ -169,17 +169,10 @@ class Input(fd.Section):
     options: Mapping[str, str] = fd.key({}, fd.settings)
 
     def __post_init__(self) -> None:
-        """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
+        """Checks the fields, then that the format fits the place, and settles it."""
         super().__post_init__()
         column_names(self.at, self.required_columns())
         own_format, path_of = self.format, self.path_of
-        if (self.path is None) == (self.table is None):
-            which = "neither" if self.path is None else "both"
-            raise ConfigError(
-                f"{path_of('path')} and {path_of('table')}: {which} given; allowed: exactly one of the two"
-            )
-        if self.table and own_format and own_format.startswith("trec_"):
-            raise self._refused("table", f"{path_of('path')} instead, since {path_of('format')} is '{own_format}'")
         if self.path and own_format == "table":
             allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
             raise fd.refuse(path_of("path"), next(iter(self.path)), allowed)
@@ -281,8 +274,6 @@ class Source(Input, SectionWithOptions):
     def __post_init__(self) -> None:
         """Checks the fields, then that one thing names the experiments."""
         super().__post_init__()
-        if self.experiment_from != "tag" and self.format in ("table", "delta", "iceberg"):
-            raise self._refused("experiment_from", f"tag, since a {self.format} has no files of its own")
         if isinstance(self.path, Mapping) and self.experiment_from != "tag":
             raise self._refused("experiment_from", f"tag, since {self.path_of('path')} names the experiments")
         if self.names_experiments and "experiment" in self.columns:
@@ -471,19 +462,11 @@ class Sink(fd.Section):
     lists: bool = fd.key(False, fd.flag)
 
     def __post_init__(self) -> None:
-        """Checks the fields, then that the format can be written to this place."""
+        """Checks the fields, then the path of a Delta table; fills in the place."""
         super().__post_init__()
-        path_of = self.path_of
-        if self.path and self.table:
-            raise ConfigError(f"{path_of('path')} and {path_of('table')}: both given; allowed: at most one of the two")
-        if self.table and self.format == "parquet":
-            raise self._refused("format", f"delta or iceberg, since there is a {path_of('table')}")
-        if self.format == "iceberg" and not self.table:
-            allowed = f"a schema of a catalog, such as lake.ranking, since {path_of('format')} is 'iceberg'"
-            raise self._refused("table", allowed)
         if self.format == "delta":
             # Delta's SQL calls a table in a folder by its path.
-            refuse_substitution(path_of("path"), self.path or "")
+            refuse_substitution(self.path_of("path"), self.path or "")
         self._settle(path=self.path or (None if self.table else "out"))
 
 
