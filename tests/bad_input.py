@@ -10,7 +10,6 @@ import ast
 import contextlib
 import io
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.config import FUNCTIONS
+from tests.helpers.readme import between, rewrite
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "bad_input.md"
@@ -27,25 +27,6 @@ LONGEST = 160
 SAME = "the same"
 HEAD = "| case | on Spark | on Sail |"
 ON_SPARK_ONLY = "needs a Spark in this process"
-INTRODUCTION = """\
-# What bad input does
-
-No row disappears without being counted, no bad input gives a plausible number, and every mistake gets one sentence.
-Each line below is a case of a test, and this page is written from the tests by `make readme`. `make test` holds the
-column of Sail, `make test-spark` that of Spark; most mistakes are found before an engine starts.
-
-Exit codes: 1 = a table that cannot be written, 2 = a wrong argument or config, 3 = an input that cannot be read,
-4 = more faulty rows than a gate allows. From Python the same mistakes raise `OutputError`, `ConfigError`, `InputError`
-and `QualityError`, all of them `RankmetricsError`. Quarantine is the table of the rows left out, each with its reason.
-"""
-FILTERS = """\
-## What a filter may hold
-
-`source.where` and `judgements.where` compute with the columns of one row. They may hold comparisons, arithmetic,
-`CASE`, `CAST`, lambdas and the functions below. A column with the name of a SQL word, or with other characters than
-ASCII letters, digits and `_`, needs backquotes. Everything else is refused before Spark sees it: other functions,
-queries, comments, parameters and `${...}`, which Spark would replace by a setting or an environment variable.
-"""
 
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -137,14 +118,19 @@ def _as_yaml(value: object) -> str:
 
 
 def markdown(cases: Iterable[Line]) -> str:
-    """The page: a table for each file of tests, each case once."""
-    parts = [INTRODUCTION]
+    """A table for each file of tests, each case once."""
+    parts = []
     for file, group in groupby(cases, key=lambda line: line.file):
         table = [f"| {' | '.join(line[1:])} |" for line in dict.fromkeys(group)]
-        head = [f"## {_title(file)}", "", f"Held by `tests/{file}`.", "", HEAD, "|---|---|---|"]
-        parts.append("\n".join([*head, *table, ""]))
+        head = f"## {_title(file)}\n\nHeld by `tests/{file}`.\n\n{HEAD}\n|---|---|---|"
+        parts.append("\n".join([head, *table]))
+    return "\n\n".join(parts)
+
+
+def updated(page: str) -> str:
+    """The page with its cases, and with the functions that a filter may call, between their markers."""
     functions = (f"- {what}: {', '.join(f'`{name}`' for name in names.split())}" for what, names in FUNCTIONS.items())
-    return "\n".join([*parts, FILTERS, *functions, ""])
+    return between("functions", "\n".join(functions), between("cases", markdown(lines()), page))
 
 
 TITLES = {
@@ -168,4 +154,4 @@ def _title(file: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(markdown(lines()), encoding="utf-8")
+    rewrite(updated)

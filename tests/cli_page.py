@@ -1,33 +1,17 @@
 """The page of the commands, their exit codes and errors: ``python -m tests.cli_page docs/cli.md`` writes it anew."""
 
-import sys
-from pathlib import Path
-
 import click
 
 from rankmetrics_spark import errors as err
 from rankmetrics_spark.cli import main
+from tests.helpers.readme import between, rewrite
 
-INTRODUCTION = """\
-# Every command
-
-`rankmetrics COMMAND --help` prints the same; `make readme` writes this page from the code.
-[Shell completion](completion.md) has what the shell does, and
-[Python API](reference.md#what-the-command-prints-for-programs) what `--format json` holds.
-
-## Exit codes
-
-A mistake is one sentence on stderr, and the command ends with a code. Code 1 is also a report that cannot be written
-after the tables are published. A scheduler may try 3 again, since a log may be late; 2, 4 and 5 need a person.
-
-| code | error in Python | what it means |
-|---|---|---|
-| 0 | | done |"""
+HEAD = "| code | error in Python | what it means |\n|---|---|---|\n| 0 | | done |"
 
 
-def markdown() -> str:
-    """A line for each error by its code, and one for each option of each command."""
-    lines = [INTRODUCTION]
+def updated(page: str) -> str:
+    """The page with a line for each error by its code, and one for each option of each command."""
+    lines = [HEAD]
     errors = [kind for kind in vars(err).values() if isinstance(kind, type) and issubclass(kind, err.RankmetricsError)]
     for kind in sorted(errors, key=lambda kind: kind.exit_code):
         meaning = str(kind.__doc__).partition(" Exit code")[0].replace("``", "`")
@@ -38,8 +22,8 @@ def markdown() -> str:
             allowed = f"One of {', '.join(option.type.choices)}." if isinstance(option.type, click.Choice) else ""
             texts = (getattr(option, "help", None), allowed, "Required." * option.required)
             lines.append(f"| `{', '.join(option.opts)}` | {' '.join(text for text in texts if text)} |")
-    return "\n".join([*lines, ""])
+    return between("commands", "\n".join(lines), page)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(markdown(), encoding="utf-8")
+    rewrite(updated)

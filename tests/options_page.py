@@ -1,9 +1,7 @@
 """The page of every option, made from the fields of the config: ``python -m tests.options_page docs/options.md``."""
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,6 +9,7 @@ import yaml
 from rankmetrics_spark import compare, evaluate
 from rankmetrics_spark.config import Comparison, Config, Options, Quality, Section, Setting, described, description
 from rankmetrics_spark.pipeline import Result
+from tests.helpers.readme import between, rewrite
 
 CALLS: Mapping[str, tuple[Callable[..., Any], tuple[type[Section], ...]]] = {
     "evaluate": (evaluate, (Options, Comparison)),
@@ -18,19 +17,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], tuple[type[Section], ...]]] = {
     "result.check": (Result.check, (Quality,)),
 }
 """Call -> the sections whose settings are its keywords."""
-INTRODUCTION = """\
-# Every option
-
-One line for each key of a config, with the calls that have it as a keyword. `make readme` writes this page from the
-fields of the config. `--set KEY=VALUE` sets a key from the
-command line; `compare_conventions` takes the keywords of `evaluate` as a mapping.
-A relative path, of an input or an output, is relative to the folder in which the command runs, wherever the config
-lies; where an engine runs on other machines, to the home folder of its file system.
-[conf/example.yaml](https://github.com/rankmetrics/rankmetrics-spark/blob/main/conf/example.yaml) is a config to copy;
-`rankmetrics example` prints it.
-
-| key | default | allowed | what it does | in Python |
-|---|---|---|---|---|"""
+HEAD = "| key | default | allowed | what it does | in Python |\n|---|---|---|---|---|"
 
 
 def keywords(setting: Setting) -> list[str]:
@@ -51,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def markdown() -> str:
-    """The page: a line per setting."""
+    """The table: a line per setting."""
     settings, keys, lines = description(), {setting.path for setting in described(Config)}, []
     for path, setting in settings.items():
         if path in keys or keywords(setting):
@@ -61,8 +48,13 @@ def markdown() -> str:
             name = f"`{path}`" if path in keys else f"`{path}`, in Python only"
             cells = [name, shown(setting.default), allowed, help, ", ".join(keywords(setting))]
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([INTRODUCTION, *lines, ""])
+    return "\n".join([HEAD, *lines])
+
+
+def updated(page: str) -> str:
+    """The page with a fresh table between its two markers."""
+    return between("options", markdown(), page)
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(markdown(), encoding="utf-8")
+    rewrite(updated)
