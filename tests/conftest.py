@@ -13,9 +13,10 @@ import pytest
 
 from rankmetrics_spark.engines.choice import QUICK_JAVA
 from rankmetrics_spark.engines.spark import cache_folder, connect_session, local_session
+from tests.helpers.verifier import Verifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
@@ -35,7 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
     parser.addoption("--only-spark", action="store_true", help="of tests/spark, what a run on Sail does not show")
     parser.addoption("--slow", action="store_true", help="also run what make test-slow runs")
-    parser.addoption("--verify-runs", action="store_true", help="verify each run with its rows in another order")
+    parser.addoption(
+        "--verify-runs", choices=["spark", "sail"], help="verify each run on it, with rows in another order"
+    )
     parser.addoption("--compiled", action="store_true", help="let Spark compile its queries, as users do; takes longer")
 
 
@@ -78,6 +81,20 @@ def shows(config: pytest.Config, item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests of a process share. A start takes seconds, and a restart would lose the warm JVM."""
+    option = pytestconfig.getoption
+    # One thread has found what two hide: nothing then stands between a step of the engine and the next one. With
+    # --slow two, as most users have more than one.
+    threads = 2 if option("slow") else 1
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    session = session_of(option("engine"), option("remote"), warehouse, option("compiled"), threads)
+    yield session
+    session.stop()
+
+
+def session_of(
+    engine: str, remote: str | None = None, warehouse: str | None = None, compiled: bool = False, threads: int = 1
+) -> SparkSession:
+    """A session on an engine; tables of the catalog tests are written to the warehouse."""
     settings = {
         # The tables are small, so more partitions would only mean more tasks.
         "spark.sql.shuffle.partitions": "2",
@@ -85,8 +102,6 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC {QUICK_JAVA}",
         # Memory for the compiled plans of hundreds of queries; with less, garbage collection never stops.
         "spark.driver.memory": "3g",
-        # Tables of the catalog tests are written to the temporary folder.
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         # Keep the compiled plans of hundreds of queries; the default of 100 evicts plans that are still used.
         "spark.sql.codegen.cache.maxEntries": "500",
         # Only the tests that count jobs read finished jobs, and they read the newest ones.
@@ -94,25 +109,20 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "50",
     }
-    if not pytestconfig.getoption("compiled"):
-        # For a handful of rows, compiling a query takes longer than anything else. Tests with the marker "compiled",
-        # the suites of other versions of Spark, Spark Connect and every command in a process of its own do compile.
-        settings |= INTERPRETED
-    remote = pytestconfig.getoption("remote")
-    if pytestconfig.getoption("engine") == "sail":
+    places = {"spark.sql.warehouse.dir": warehouse} if warehouse else {}
+    if engine == "sail":
         # Imported here: environments with an older Spark have no gRPC.
         from rankmetrics_spark.engines.sail import laptop_session
 
-        # One thread has found what two hide: nothing then stands between a step of the engine and the next one. With
-        # --slow two, as most users have more than one.
-        session = laptop_session(threads=2 if pytestconfig.getoption("slow") else 1, memory="6g")
-        session.conf.set("spark.sql.warehouse.dir", settings["spark.sql.warehouse.dir"])
-    elif remote:
-        session = connect_session(remote)
-    else:
-        session = local_session("local[2]", "rankmetrics tests", settings)
-    yield session
-    session.stop()
+        session = laptop_session(threads=threads, memory="6g")
+        for name, place in places.items():
+            session.conf.set(name, place)
+        return session
+    if remote:
+        return connect_session(remote)
+    # For a handful of rows, compiling a query takes longer than anything else. Tests with the marker "compiled",
+    # the suites of other versions of Spark, Spark Connect and every command in a process of its own do compile.
+    return local_session("local[2]", "rankmetrics tests", settings | places | ({} if compiled else INTERPRETED))
 
 
 @pytest.fixture(autouse=True)
@@ -131,38 +141,47 @@ def compiled_queries(request: pytest.FixtureRequest) -> Iterator[None]:
         conf.set(name, value)
 
 
+@pytest.fixture(scope="session")
+def verifier(pytestconfig: pytest.Config) -> Iterator[Verifier | None]:
+    """What verifies the runs of all tests, with --verify-runs; the last lines say how many were, and how."""
+    if not (engine := pytestconfig.getoption("verify_runs")):
+        yield None
+        return
+    verifier = pytestconfig.verifier = Verifier(engine)  # type: ignore[attr-defined]
+    yield verifier
+    if verifier.process is not None:
+        verifier.process.communicate()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """How many runs were verified."""
+    if verifier := getattr(config, "verifier", None):
+        terminalreporter.section(f"runs verified on {verifier.engine}")
+        for what, n in verifier.counts.most_common():
+            terminalreporter.write_line(f"{n:5,} {what}")
+
+
 @pytest.fixture(autouse=True)
-def verified_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """With --verify-runs: derive each run of a test again, as soon as it has published, from rows in another order."""
-    if not request.config.getoption("verify_runs"):
+def verified_runs(verifier: Verifier | None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With --verify-runs: derive each run of a test again, as soon as it has published."""
+    if verifier is None:
         yield
         return
-    from pyspark.sql import functions as F
+    from rankmetrics_spark import job
 
-    from rankmetrics_spark import job, sources
-
-    evaluate, read, found, depth = job._evaluate, sources.read, list[str](), [0]
-
-    def shuffled(*arguments: Any) -> DataFrame:
-        rows = read(*arguments)
-        return rows.repartition(3).sortWithinPartitions(F.rand(7)) if depth[0] else rows
+    evaluate, found = job._evaluate, list[str]()
 
     def verified(context: Any) -> Any:
-        outcome = evaluate(context)
-        if depth[0] == 0:
-            depth[0] = 1
-            try:
-                job.verify(context.spark, context.config.sink, context.config.evaluation_date)
-            except Exception as error:  # the test goes on, and fails at its end
-                found.append(f"{type(error).__name__}: {error}")
-            finally:
-                depth[0] = 0
+        outcome, sink = evaluate(context), context.config.sink
+        # What the test itself derives again is compared by the test.
+        if context.store_for is None:
+            found.append(verifier(sink.path or "", context.config.evaluation_date, is_table=sink.path is None))
         return outcome
 
     monkeypatch.setattr(job, "_evaluate", verified)
-    monkeypatch.setattr(sources, "read", shuffled)
     yield
-    assert not found, found
+    # The test has gone on, and fails at its end.
+    assert not any(found), [*filter(None, found)]
 
 
 @pytest.fixture

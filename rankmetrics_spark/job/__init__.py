@@ -440,7 +440,8 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
-    of_plan = registering.checks_of_plan(context.spark, config, earlier.looks, counts)
+    parts = results.parts_of(config.comparison, counts, users.table.by_test)
+    of_plan = registering.checks_of_plan(context.spark, config, earlier.looks, parts)
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
@@ -448,7 +449,7 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
             known = earlier.with_day(plan, written["user_metrics"].rows, config)
-        as_registered = [f"{check.sentence}." for check in of_plan[:1]]
+        as_registered = dict.fromkeys(f"{check.sentence}." for check in of_plan if check.experiment in context.counts)
         return [*results.verdict_sentences(written.get("comparisons"), plan, config, known), *as_registered]
 
     with context.steps("verdict"):

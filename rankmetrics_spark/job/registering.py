@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Comparison, Config, as_dict, day, key, names, text
+from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, day, key, names, tests, text
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
 from rankmetrics_spark.schemas import OK, WARN, Check
 from rankmetrics_spark.sinks import files_of, plan_texts, pointers_of
@@ -25,22 +24,27 @@ class _Plan(Comparison):
     end: str | None = key(None, day, "Last day of the log.")
     segments: tuple[str, ...] = key((), names, "Columns whose values split the users.")
     exclusions: str | None = key(None, text, "The filter of the log, as ``source.where`` has it.")
+    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, as a config has it.")
 
 
-def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
+def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     """Write down what will decide the comparisons of an output; return what was written.
 
     Args:
-        plan: Keys of ``comparison`` and ``end``, ``segments``, ``exclusions``; what it leaves out, nobody is held to.
+        plan: Keys of ``comparison``, and ``end``, ``segments``, ``exclusions``, ``tests``; what it leaves out binds
+            nobody.
         output: Folder of the runs.
 
     Raises:
         ConfigError: A key or a value is not allowed, it has no primary metric, or the output has a plan.
     """
     section = _Plan.read(plan)
-    if not section.primary:
-        raise ConfigError("the plan has no primary metric; allowed: such as primary: [ndcg@10]")
+    open_tests = [f"the test '{name}' of the plan" for name, own in section.tests.items() if not own.primary]
+    for what in () if section.primary else open_tests or ["the plan"] * (not section.tests):
+        raise ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
     known, files = as_dict(section), files_of(output)
+    given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
+    known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
     if (earlier := files.read(PLAN)) is not None:
         raise ConfigError(
             f"'{output}' has the plan of {json.loads(earlier)['registered'][:10]}; allowed: another output, since a "
@@ -54,30 +58,51 @@ def register(plan: Mapping[str, object], output: str) -> dict[str, Any]:
     return document
 
 
-def checks_of_plan(spark: SparkSession, config: Config, looks: LookNumbers, counts: Counts) -> list[Check]:
-    """Whether a run decides as was registered: a row for each experiment with lists; none without a plan."""
+def checks_of_plan(
+    spark: SparkSession, config: Config, looks: LookNumbers, parts: Mapping[str, tuple[Comparison, list[str]]]
+) -> list[Check]:
+    """Whether a run decides as was registered: a row for each experiment with lists; none without a plan.
+
+    Args:
+        spark: The session.
+        config: The config.
+        looks: The numbers of the looks.
+        parts: Name of a test -> what is compared in it, and its experiments; all are of "" where there are no tests.
+    """
     texts = plan_texts(spark, config.sink.path) if config.comparison.is_requested else []
-    names = [name for name, count in counts.items() if name and count["lists"]]
     if not texts:
         return []
-    if is_sealed(texts[0]):
-        document = json.loads(texts[0])
-        on, before = f"egistered on {document['registered'][:10]}", document["looks_before"]
-        found = [f"the plan came after the first published look, of {before[0]}"] if before else []
-        found += _deviations(document["plan"], config, looks, names)
-    else:
-        on, found = "egistered", [f"{PLAN} is not as it was written"]
-    sentence = f"Not as r{on}: {'; '.join(found)}" if found else f"As r{on}"
-    return [Check(REGISTERED, WARN if found else OK, sentence, name) for name in names]
+    document, on, before = json.loads(texts[0]) if is_sealed(texts[0]) else None, "", []
+    if document:
+        on = f" on {document['registered'][:10]}"
+        before = [f"the plan came after the first published look, of {day}" for day in document["looks_before"][:1]]
+    checks = []
+    for test, (own, experiments) in parts.items():
+        found = [f"{PLAN} is not as it was written"]
+        if document:
+            found = [*before, *_deviations(document["plan"], test, config, own, looks, experiments)]
+        sentence = f"not as registered{on}: {'; '.join(found)}" if found else f"as registered{on}"
+        sentence = f"{test}: {sentence}" if test else f"{sentence[0].upper()}{sentence[1:]}"
+        checks += [Check(REGISTERED, WARN if found else OK, sentence, name) for name in experiments if name]
+    return checks
 
 
-def _deviations(plan: Mapping[str, Any], config: Config, looks: LookNumbers, experiments: list[str]) -> Iterator[str]:
-    own = config.comparison
-    now = as_dict(own) | {"segments": [*config.source.segments], "exclusions": config.source.where}
+def _deviations(
+    plan: Mapping[str, Any], test: str, config: Config, own: Comparison, looks: LookNumbers, experiments: list[str]
+) -> Iterator[str]:
+    now = as_dict(config.comparison) | {"segments": [*config.source.segments], "exclusions": config.source.where}
+    if test:
+        if test not in plan.get("tests", {test: {}}):
+            yield "the plan has no test of this name"
+        plan = {**plan, **plan.get("tests", {}).get(test, {})}
+        of_test = as_dict(config)["tests"].get(test, {})
+        now |= {name: value for name, value in of_test.items() if value is not None}
+    elif "tests" in plan:
+        yield "the plan is one of tests, and the run has none"
     for name, value in plan.items():
         filled = value.replace("{date}", config.evaluation_date) if name == "exclusions" and value else value
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in (filled, now.get(name)))
-        if then != here and name != "end":
+        if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""
             yield f"{what}{name} is {here}, registered is {then}"
     planned = plan.get("looks", "any")
@@ -86,7 +111,7 @@ def _deviations(plan: Mapping[str, Any], config: Config, looks: LookNumbers, exp
     most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
     if most is not None and (more := max((n or 1 for n in numbers), default=1) - most) > 0:
         yield f"{more} look{'s' * (more > 1)} more than the {most} registered"
-    if end := plan.get("end"):
+    if end := plan.get("end") or plan.get("to"):
         last = config.evaluation_date
         days = (date.fromisoformat(last) - date.fromisoformat(end)).days
         if days > 0 or (days < 0 and most == 1):

@@ -84,7 +84,7 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     """Return which experiments a run compares, and from which other runs; None if there is no pair."""
     names = [
         name
-        for own, known in _parts(request, counts, by_test)
+        for own, known in parts_of(request, counts, by_test).values()
         for name in dict.fromkeys(known[place] for part in comparison.pairs_of(own, known) for place in part.tolist())
     ]
     if not (request.is_requested and names):
@@ -93,15 +93,15 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
 
 
-def _parts(request: Comparison, counts: Counts, by_test: bool) -> list[tuple[Comparison, list[str]]]:
-    """What is compared, with the experiments that have lists: all, or those of each test."""
+def parts_of(request: Comparison, counts: Counts, by_test: bool) -> dict[str, tuple[Comparison, list[str]]]:
+    """Test -> what is compared in it, with its experiments that have lists; all are of "" where there are no tests."""
     names = [name for name, count in counts.items() if count["lists"]]
     if not by_test:
-        return [(request, names)]
+        return {"": (request, names)}
     of_tests: dict[str, list[str]] = {}
     for name in names:
-        of_tests.setdefault(str(name).partition(sch.NAME_OF_ARM)[0], []).append(name)
-    return [(of_test(request, test), arms) for test, arms in of_tests.items()]
+        of_tests.setdefault(_test_of(name), []).append(name)
+    return {test: (of_test(request, test), arms) for test, arms in of_tests.items()}
 
 
 def reads_users_again(config: Config) -> bool:
@@ -164,7 +164,7 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     """Stage ``comparisons``; nothing is published."""
     candidates_with_lists = {
         known[i]
-        for own, known in _parts(users.request, counts, users.table.by_test)
+        for own, known in parts_of(users.request, counts, users.table.by_test).values()
         for i in comparison.pairs_of(own, known)[1]
     }
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
@@ -269,7 +269,7 @@ class Staged:
         by_test = self.users.table.by_test
         candidates = [
             arm
-            for own, arms in _parts(request, self.counts, by_test)
+            for own, arms in parts_of(request, self.counts, by_test).values()
             for arm in own.candidates or map(str, arms)
             if arm != own.baseline and (own.is_requested or not by_test)
         ]

@@ -15,11 +15,11 @@ from rankmetrics_spark.job import Outcome, verify
 from rankmetrics_spark.report import figures_of, local_tables
 from rankmetrics_spark.sinks import files_of, seals
 from tests.helpers.commands import ROOT, Call
-from tests.helpers.logs import DATE, a_list, config, parquet
+from tests.helpers.logs import DATE, a_list, config, csv_file, parquet
 from tests.helpers.messages import messages
 from tests.helpers.readme import blocks
 
-(PAGE,) = blocks("text", (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8"))
+PAGE, OF_TESTS = blocks("text", (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8"))
 PLAN = PAGE
 for _word, _own in {
     "control": "a",
@@ -102,6 +102,55 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
         "the 1 registered; it ends on 2026-11-19, 1 day before the registered end, 2026-11-20."
     )
     assert day(spark, tmp_path, "2026-11-19", looks="one").record["verdict"][-1] == expected
+
+
+def test_each_test_is_held_to_its_own_part_of_the_plan(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "documented").mkdir()
+    assert registered(call, tmp_path / "documented", OF_TESTS)[0] == 0
+    own = {"baseline": "a", "primary": ["ndcg@5"], "from": "2026-11-18", "to": "2026-11-21"}
+    tests: dict[str, Any] = {"ranker": own | {"looks": {"planned": 2}}, "price": own | {"looks": "one"}}
+    plan = {"tuning_users": 100, "tests": tests | {"price": tests["price"] | {"margin": {"ap@5": 0.01}}}}
+    on = json.loads(registered(call, tmp_path, json.dumps(plan))[1])["registered"][:10]
+    arms = [{"test": t, "arm": "ab"[n % 2], "user": f"u{n}"} for t in ("ranker", "price", "new") for n in range(8)]
+    rows = [{"user_id": f"u{n}", "item_id": "i", "position": 1, "relevance": n % 2} for n in range(8)]
+    log, of_users = csv_file(tmp_path / "log.csv", rows), csv_file(tmp_path / "arms.csv", arms)
+    sections: dict[str, Any] = {"source": {"format": "csv"}, "assignments": {"path": of_users}}
+
+    def night(date: str, of_ranker: str = "ndcg@5") -> Outcome:
+        now = tests | {"ranker": tests["ranker"] | {"primary": [of_ranker]}}
+        every = sections | {"comparison": {"tuning_users": 100}, "tests": now}
+        return run(spark, config(log, tmp_path / "out", evaluation_date=date, **every))
+
+    done = night("2026-11-19")
+    unknown = f"new: not as registered on {on}: the plan has no test of this name"
+    price = (
+        f'price: not as registered on {on}: margin is null, registered is {{"ap@5": 0.01}}; '
+        "it ends on 2026-11-19, 2 days before the registered end, 2026-11-21"
+    )
+    expected = {"new": unknown, "price": price, "ranker": f"ranker: as registered on {on}"}
+    assert done.record["verdict"][-3:] == [f"{sentence}." for sentence in expected.values()]
+    said = {
+        (row["experiment_id"], row["status"], row["sentence"])
+        for row in done.checks.collect()
+        if row["name"] == "registered"
+    }
+    assert said == {
+        (f"{test}:{arm}", "ok" if test == "ranker" else "warn", sentence)
+        for test, sentence in expected.items()
+        for arm in "ab"
+    }
+    of_page = figures_of(local_tables(str(tmp_path / "out"))).tests
+    assert {
+        test: {row["sentence"] for row in each.checks if row["name"] == "registered"} for test, each in of_page.items()
+    } == {test: {sentence} for test, sentence in expected.items()}
+    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other
+    night("2026-11-20")
+    late = night("2026-11-21", of_ranker="ap@5")
+    (sentence,) = (line for line in late.record["verdict"] if line.startswith("ranker: not"))
+    assert sentence == (
+        f'ranker: not as registered on {on}: another metric decides: primary is ["ap@5"], registered is ["ndcg@5"]; '
+        "1 look more than the 2 registered."
+    )
 
 
 @pytest.mark.parametrize(("text", "message"), messages("plans to register"))

@@ -1,0 +1,89 @@
+"""Derive what a test has published again, in a process of its own: on the other engine, from rows in another order.
+
+The process has neither what a test has changed in the program nor the tables of its session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import redirect_stdout
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+PYTHONS = {"sail": ".venvs/laptop/bin/python", "spark": ".venv/bin/python"}
+LEFT_OUT = {
+    "the input or the output is a table of the session": ("TABLE_OR_VIEW", "table not found", "of a catalog"),
+    "the record hides a secret": ("hides secrets",),
+    "the test adds a metric or a format to the program": ("unknown metric", "unknown format"),
+}
+"""Why a run cannot be derived by another process -> what the error then says."""
+
+
+class Verifier:
+    """A process that verifies, and what it has found of the runs of all tests."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine, self.lock, self.counts = engine, Lock(), Counter[str]()
+        self.process: subprocess.Popen[str] | None = None
+
+    def __call__(self, path: str, date: str, is_table: bool = False) -> str:
+        """Verify what an output has of a date; what is wrong, or nothing."""
+        with self.lock:
+            answer = {"error": "of a catalog"} if is_table else self._ask({"path": os.path.abspath(path), "date": date})
+        if not (error := str(answer.get("error", ""))):
+            self.counts[f"the same {' and '.join(answer['how'])}"] += 1
+            return ""
+        reason = next((why for why, texts in LEFT_OUT.items() if any(text in error for text in texts)), None)
+        self.counts[f"left out: {reason}" if reason else "not the same"] += 1
+        return "" if reason else error
+
+    def _ask(self, question: dict[str, str]) -> dict[str, Any]:
+        if self.process is None:
+            root = Path(__file__).resolve().parents[2]
+            words = [root / PYTHONS[self.engine], "-m", "tests.helpers.verifier", self.engine]
+            pipe = subprocess.PIPE
+            more = {"PYTHONPATH": str(root)}
+            self.process = subprocess.Popen(
+                words, cwd=root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=os.environ | more
+            )
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps({**question, "folder": os.getcwd()}) + "\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline() or '{"error": "the process that verifies has ended"}'))
+
+
+def main(engine: str) -> None:
+    """Answer each line of stdin by a line."""
+    from pyspark.sql import DataFrame, functions as F
+
+    from rankmetrics_spark import job, sources
+    from rankmetrics_spark.config import Sink
+    from rankmetrics_spark.report import format_of
+    from tests.conftest import session_of
+
+    read, answers = sources.read, sys.stdout
+
+    def shuffled(*arguments: Any) -> DataFrame:
+        return read(*arguments).repartition(3).sortWithinPartitions(F.rand(7))
+
+    sources.read = shuffled  # type: ignore[assignment]
+    with redirect_stdout(sys.stderr):
+        spark = session_of(engine)
+        for line in sys.stdin:
+            asked = json.loads(line)
+            os.chdir(asked["folder"])
+            try:
+                result = job.verify(spark, Sink(path=asked["path"], format=format_of(asked["path"])), asked["date"])
+                answer: dict[str, Any] = {"how": sorted({row["the same"] for row in result.rows})}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
