@@ -165,7 +165,7 @@ def _flag(setting: cfg.Setting) -> str:
 STUDIES = {
     "changed": Study(studies.changed, studies.Change, {"means": _by_experiment}),
     "exposure": Study(studies.exposure, studies.Exposure, {"rows": lambda rows: rows}, ("catalogue", "interactions")),
-    "propensities": Study(studies.propensities, studies.Harvesting, {"rows": lambda rows: rows}),
+    "propensities": Study(studies.propensities, studies.Harvest, {"rows": lambda rows: rows}),
     "unjudged": Study(
         studies.unjudged,
         studies.Missing,

@@ -9,7 +9,7 @@ from .likeness import Change as Change
 from .likeness import changed as changed
 from .shown import Exposure as Exposure
 from .shown import exposure as exposure
-from .weighting import Harvesting as Harvesting
+from .weighting import Harvest as Harvest
 from .weighting import coec_judgements as coec_judgements
 from .weighting import off_policy as off_policy
 from .weighting import propensities as propensities

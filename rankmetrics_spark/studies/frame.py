@@ -3,7 +3,8 @@
 A study gives the columns of its table, a step for a batch of users, and, where it adds up, the rows of all sums.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.road import shown_rows
+from rankmetrics_spark.road import checked_rows, flat_log, make_plan, shown_rows
 
 #: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 Rows = Iterable[Mapping[str, Any]]
+#: Columns that are read where the options name no other.
+_ROLES = (*sch.ROLES, *sch.ROLES.values())
 
 
 def column_types(table: DataFrame, named: Iterable[tuple[str, str]], kinds: Any, of: str, wrong: str) -> dict[str, Any]:
@@ -56,9 +59,49 @@ def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impress
         return keywords
     options = Options.of(keywords | {"with_events": True})
     names = (*options.columns.values(), *options.list, *more)
-    table = eng.table_of(keywords[log], log, names, (*sch.ROLES, *sch.ROLES.values()))
+    table = eng.table_of(keywords[log], log, names, _ROLES)
     table, options = shown_rows(table, options, keywords["events"])
     return keywords | {log: table, "columns": options.columns, "list": options.list}
+
+
+def log_of(
+    log: eng.AnyTable,
+    options: Options,
+    *more: str,
+    name: str = "impressions",
+    usual: Sequence[str] = _ROLES,
+    beside: object = None,
+) -> tuple[DataFrame, Options]:
+    """A log with a row per shown item, and the options that fit it.
+
+    Args:
+        log: The log.
+        options: Its columns.
+        more: Columns that are read too.
+        name: What messages call it.
+        usual: Columns that are read where the options name no other.
+        beside: Another table of the same call, whose session reads this one.
+    """
+    table = eng.table_of(log, name, (*options.columns.values(), *options.list, *more), usual, beside)
+    table, options, _ = flat_log(table, options)
+    return table, options
+
+
+def typed_rows(
+    table: DataFrame, options: Options, mapped: Mapping[str, str | None] | None = None, **present: Any
+) -> tuple[DataFrame, sch.Columns]:
+    """The typed rows of a log, each faulty one with its reason, and which columns they have.
+
+    Args:
+        table: The log.
+        options: Its columns.
+        mapped: Role -> another column than that of the options.
+        **present: Roles that are read, or not, whatever the options say.
+    """
+    plan = make_plan(options, table.schema)
+    columns = replace(plan.columns, **present)
+    mapping = {**plan.mapping, **(mapped or {})}
+    return checked_rows(table, mapping, columns, text=options.text_numbers, null_is_unjudged=False), columns
 
 
 def refuse_grades(n: int, largest: float) -> None:

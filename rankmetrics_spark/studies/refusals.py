@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of, table_of
+from rankmetrics_spark.engines import SUMS, AnyTable, Batches, SumTable, coded, in_one_step, rows_of
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape
 from rankmetrics_spark.layouts import flat, ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, typed_judgements
-from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, ROLES, USER, Columns
-from rankmetrics_spark.studies.frame import added_up
+from rankmetrics_spark.road import Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, USER, Columns
+from rankmetrics_spark.studies.frame import added_up, log_of
 from rankmetrics_spark.words import UNIT, UNITS
 
 #: The usual ``max_invalid_fraction``, as in ``evaluate``.
@@ -57,8 +57,7 @@ def log_of_lists(
     options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    table, options, _ = flat_log(table, options)
+    table, options = log_of(impressions, options)
     return table, make_plan(options, table.schema)
 
 

@@ -11,8 +11,7 @@ from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Quality
 from rankmetrics_spark.errors import InputError, QualityError, RankmetricsError
 from rankmetrics_spark.layouts import entry
-from rankmetrics_spark.road import checked_rows, flat_log, make_plan
-from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, ROLES, USER, quoted
+from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, quoted
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
@@ -118,9 +117,7 @@ def preferences(
     # Of two columns of ranks, the first one is that of the baseline.
     ordered = sorted(ranks, key=lambda ranker: ranker != request.baseline)
     extra = [ranks[ranker] for ranker in ordered] or [str(request.team)]
-    names = (*options.columns.values(), *options.list, *extra)
-    table = eng.table_of(log, "log", names, (*ROLES, *ROLES.values()))
-    table, options, _ = flat_log(table, options)
+    table, options = frame.log_of(log, options, *extra, name="log")
     draft = credits.Draft(request.baseline, tuple(ordered))
     wrong, texts = "column '{name}' has type {kind}; it must be a string or a number", []
     allowed = T.StringType | T.NumericType | T.BooleanType
@@ -131,21 +128,16 @@ def preferences(
         missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], eng.REAL) else ""
         texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
     # Of the log as it is: a message about a missing column lists its columns, and not those that follow.
-    _typed_rows(table, options)
+    present: dict[str, Any] = {"item": False, "position": True, "relevance": True}
+    frame.typed_rows(table, options, **present)
     named = replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra))))
-    users = _users(_typed_rows(table.selectExpr("*", *texts), named), options, draft)
+    users = _users(frame.typed_rows(table.selectExpr("*", *texts), named, **present)[0], options, draft)
     sums = frame.added_up(users, credits.SUMS, partial(credits.user_sums, draft=draft), credits.refuse_many)
     # A row that adds nothing: Spark 3.5 takes no step over an empty table, and a log without a pair has a row too.
     nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in credits.SUMS.schema.fields)
     sums = sums.unionAll(table.sparkSession.range(1).select(*nothing))
     refuse = partial(_refuse, options=options, request=request, quality=quality)
     return frame.of_sums(sums, credits.SUMS, COLUMNS, partial(_rows, request=request, refuse=refuse))
-
-
-def _typed_rows(table: DataFrame, options: Options) -> DataFrame:
-    plan = make_plan(options, table.schema)
-    present = replace(plan.columns, item=False, position=True, relevance=True)
-    return checked_rows(table, plan.mapping, present, text=options.text_numbers, null_is_unjudged=False)
 
 
 def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame:

@@ -13,7 +13,7 @@ from rankmetrics_spark import engines as eng, layouts as lay, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
-from rankmetrics_spark.road import flat_judgements, flat_log, make_plan, pools, top_rows
+from rankmetrics_spark.road import flat_judgements, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame, refusals
 from rankmetrics_spark.studies.labels import pairs as of_pairs
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
@@ -178,10 +178,9 @@ def unjudged(
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
     options = Options.of(keywords | {"columns": {**roles, "relevance": None}, "judged": True})
     _check(options)
-    table = eng.table_of(impressions, "impressions", roles.values(), (*sch.ROLES, *sch.ROLES.values()), judgements)
+    table, options = frame.log_of(impressions, options, beside=judgements)
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
     judged = eng.table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
-    table, options, _ = flat_log(table, options)
     judged, options = flat_judgements(judged, options)
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]

@@ -15,7 +15,6 @@ from .estimates import limb_sums as limb_sums
 from .estimates import off_policy_rows as off_policy_rows
 from .estimates import self_normalised as self_normalised
 from .examination import PROPENSITY_COLUMNS as PROPENSITY_COLUMNS
-from .examination import Harvesting as Harvesting
 from .examination import propensities as propensities
 from .harvesting import Harvest as Harvest
 from .harvesting import rows_of_ranks as rows_of_ranks

@@ -13,7 +13,7 @@ Query Log Analysis).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,7 @@ from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints
-from rankmetrics_spark.road import checked_rows, flat_log, make_plan
-from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER, Columns
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, USER, Columns
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import examined_ranks
@@ -128,11 +127,8 @@ def coec_judgements(
     options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
-    table = eng.table_of(keywords["impressions"], "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    table, options, _ = flat_log(table, options)
-    plan = make_plan(options, table.schema)
-    present = replace(plan.columns, item=True, relevance=True, position=True)
-    every = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
+    table, options = frame.log_of(keywords["impressions"], options)
+    every, present = frame.typed_rows(table, options, item=True, relevance=True, position=True)
     rates = _click_rates(every, present, request, options.first_rank)
     if propensities is not None:
         examined = examined_ranks(propensities, table)

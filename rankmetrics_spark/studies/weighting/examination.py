@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,11 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options, key, names
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.config import Options
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.road import checked_rows, flat_log, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
@@ -27,9 +25,7 @@ PROPENSITY_COLUMNS = sch.columns(
     "long: rank; double: propensity ci_low ci_high; long: n_keys n_impressions n_clicks; string: note method; double: "
     "confidence; long: n_faulty_rows"
 )
-#: The largest k of ``all_pairs``, which has a sum for each pair of ranks and each replicate.
-DEEPEST_OF_ALL_PAIRS = 20
-_RANKS, _SUMS, _PIECE = "_ranks", "_sums", "_piece"
+_RANKS = "_ranks"
 _READ = ("rank", "propensity")
 #: Rows of a table of propensities.
 MOST_RANKS = 1_000
@@ -37,33 +33,10 @@ MOST_RANKS = 1_000
 #: rows with a rank below the first one, and sound rows at the first rank, of which each list has one.
 _COUNTS = ("_faulty", "_no_clicks", "_varied", "_all", "_below", "_first")
 _GRADE, _DEEPEST = "_grade", "_deepest"
-#: Numbers in a row of sums: an engine puts thousands of rows into one batch.
+#: Sums in pieces, as an engine puts thousands of rows into one batch; or a grade that is no click.
+_SUMS = eng.SumTable(("piece", "grade"))
 _PIECE_SIZE = 2**11
-_PARTIALS = f"{_PIECE} int, {_SUMS} array<long>, {_GRADE} double"
 _CHECKED = {**PROPENSITY_COLUMNS, **dict.fromkeys(_COUNTS[1:], "long"), _GRADE: "double"}
-
-
-def _columns(path: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, (str, list, tuple)) and (columns := names(path, value)):
-        return columns
-    raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
-
-
-@dataclass(frozen=True)
-class Harvesting(Harvest):
-    """What is estimated, and how: see ``propensities``."""
-
-    key: tuple[str, ...] = key(("query", "item"), _columns)
-
-    def __post_init__(self) -> None:
-        """Read the fields.
-
-        Raises:
-            ConfigError: A value is not allowed.
-        """
-        super().__post_init__()
-        if self.method == "all_pairs" and self.k > DEEPEST_OF_ALL_PAIRS:
-            raise ConfigError(f"k is {self.k}; allowed with method all_pairs: up to {DEEPEST_OF_ALL_PAIRS}")
 
 
 def propensities(
@@ -131,22 +104,20 @@ def propensities(
         [1.0, 0.5]
     """
     keywords = locals()
-    harvesting = Harvesting.of(keywords)
-    keywords = frame.with_events(keywords, *harvesting.key)
+    harvest = Harvest.of(keywords)
+    keywords = frame.with_events(keywords, *harvest.key)
     # What is shown is the key, and who saw it is not read.
     unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
     roles = {role: column for role, column in (keywords["columns"] or {}).items() if role not in unread}
     roles = {**roles, "item": None}
-    options = Options(columns=roles, list=harvesting.key, confidence=confidence, first_rank=first_rank)
-    named = (*options.columns.values(), *options.list)
-    table = eng.table_of(keywords["impressions"], "impressions", named, (POSITION, RELEVANCE))
-    table, options, _ = flat_log(table, options)
-    partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
-    final = partial(_final, harvesting=harvesting, confidence=options.confidence)
-    rows = [row.asDict() for row in eng.few_rows(eng.in_one_step(partials, final, _CHECKED))]
+    options = Options(columns=roles, list=harvest.key, confidence=confidence, first_rank=first_rank)
+    table, options = frame.log_of(keywords["impressions"], options, usual=(POSITION, RELEVANCE))
+    sums = frame.added_up(_keys(table, options, harvest.k), _SUMS, partial(_sums, harvest=harvest))
+    final = partial(_final, harvest=harvest, confidence=options.confidence)
+    rows = [row.asDict() for row in eng.few_rows(eng.in_one_step(sums, final, _CHECKED))]
     if not rows:
         raise InputError("the impressions have no rows; allowed: a log with clicks")
-    _refuse(rows[0], harvesting, options.first_rank)
+    _refuse(rows[0], harvest, options.first_rank)
     more = left_out(rows[0]["n_faulty_rows"], rows[0]["_all"])
     for row in rows:
         row["note"] = "; ".join(filter(None, (row["note"], more))) or None
@@ -154,29 +125,27 @@ def propensities(
     return eng.result_table(table.sparkSession.createDataFrame(cells, eng.schema_text(PROPENSITY_COLUMNS)))
 
 
-def _refuse(first: Mapping[str, Any], harvesting: Harvesting, first_rank: int) -> None:
+def _refuse(first: Mapping[str, Any], harvest: Harvest, first_rank: int) -> None:
     """Refuse a log by its counts, which are in each row."""
     refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
     frame.refuse_grades(first["_no_clicks"], first[_GRADE])
     if not first["rank"]:
         raise InputError(
-            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
+            f"no sound row has a rank from 1 to {harvest.k}; rows with a fault: {first['n_faulty_rows']:,}; "
             f"allowed: ranks from {first_rank} on, up to k; relevance 0 or 1; and a value in "
-            f"{', '.join(harvesting.key)}"
+            f"{', '.join(harvest.key)}"
         )
     if not first["_varied"]:
         raise InputError(
-            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
-            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
+            f"the log holds no intervention: no ({', '.join(harvest.key)}) was shown at two ranks down to "
+            f"{harvest.k}; allowed: a log of several rankers, or of one that changed the order of items"
         )
 
 
 def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     """Return one row per key: its impressions and clicks at each rank; the only shuffle of raw rows."""
-    plan = make_plan(options, table.schema)
-    roles = replace(plan.columns, item=False, relevance=True, position=True)
-    mapping = {**plan.mapping, EXPERIMENT: None, USER: None}
-    rows = checked_rows(table, mapping, roles, text=False, null_is_unjudged=False)
+    present: dict[str, Any] = {"item": False, "relevance": True, "position": True}
+    rows, roles = frame.typed_rows(table, options, {EXPERIMENT: None, USER: None}, **present)
     sound = f"{REJECTED} IS NULL"
     shown = [f"{sound} AND {POSITION} = {rank}" for rank in range(1, k + 1)]
     grade = f"{sound} AND NOT {RELEVANCE} IN (0, 1)"
@@ -200,48 +169,40 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     return grouped.selectExpr(*of_counts, f"xxhash64({of_key}) AS {HASH}", at_ranks)
 
 
-def _partial_sums(batches: eng.Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:
-    """Add up the keys of a partition: counts, keys by their last rank, and the sums of the keys with several ranks."""
-    k = harvesting.k
-    total, grade = np.zeros(0, np.int64), None
-    for batch in batches:
-        if batch.num_rows:
-            counts = [int(ints(batch.column(name)).sum()) for name in _COUNTS]
-            by_depth = np.bincount(ints(batch.column(_DEEPEST)), minlength=k + 1)
-            varied = batch.filter(batch.column(_RANKS).is_valid())
-            ranks = eng.matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
-            hashes = ints(varied.column(HASH)).view(np.uint64)
-            sums = np.concatenate([counts, by_depth, harvesting.sums(ranks[:, :k], ranks[:, k:], hashes)])
-            total = total + sums if len(total) else sums
-            most = pc.max(batch.column(_GRADE)).as_py()
-            grade = most if grade is None or (most is not None and most > grade) else grade
-    for start in range(0, len(total), _PIECE_SIZE):
-        piece = pa.array([start // _PIECE_SIZE], pa.int32())
-        numbers = eng.lists_of([total[start : start + _PIECE_SIZE]], 1)
-        yield pa.RecordBatch.from_arrays([piece, numbers, pa.array([grade], pa.float64())], [_PIECE, _SUMS, _GRADE])
+def _sums(batch: pa.RecordBatch, harvest: Harvest) -> Iterator[tuple[tuple[str | None, str | None], Ints]]:
+    """Yield the sums of some keys: counts, keys by their last rank, and the sums of those with several ranks."""
+    k = harvest.k
+    counts = [int(ints(batch.column(name)).sum()) for name in _COUNTS]
+    by_depth = np.bincount(ints(batch.column(_DEEPEST)), minlength=k + 1)
+    varied = batch.filter(batch.column(_RANKS).is_valid())
+    ranks = eng.matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
+    hashes = ints(varied.column(HASH)).view(np.uint64)
+    sums = np.concatenate([counts, by_depth, harvest.sums(ranks[:, :k], ranks[:, k:], hashes)])
+    for start in range(0, len(sums), _PIECE_SIZE):
+        yield (f"{start:012}", None), sums[start : start + _PIECE_SIZE]
+    if (grade := pc.max(batch.column(_GRADE)).as_py()) is not None:
+        yield (None, repr(grade)), np.ones(1, np.int64)
 
 
-def _final(batches: eng.Batches, harvesting: Harvesting, confidence: float) -> Iterator[pa.RecordBatch]:
+def _final(batches: eng.Batches, harvest: Harvest, confidence: float) -> Iterator[pa.RecordBatch]:
     """Make the rows of the result from the sums of all partitions; without a sound row one of rank 0."""
-    pieces: dict[int, Ints] = {}
+    pieces: dict[str, Ints] = {}
     grades = []
     for batch in batches:
-        grades += [grade for grade in batch.column(_GRADE).to_pylist() if grade is not None]
-        for piece, numbers in zip(batch.column(_PIECE).to_pylist(), batch.column(_SUMS), strict=True):
-            sums = np.asarray(numbers.values)
-            pieces[piece] = pieces[piece] + sums if piece in pieces else sums
-    if not pieces:
-        return
-    total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
-    n_faulty, *n_others = map(int, total[: len(_COUNTS)])
-    by_depth, sums = np.split(total[len(_COUNTS) :], [harvesting.k + 1])
-    deepest = int(np.flatnonzero(by_depth).max(initial=0))
-    rows = [*rows_of_ranks(harvesting, sums, deepest, confidence)] or [(0, *[None] * 7)]
-    more = (harvesting.method, confidence, n_faulty, *n_others, max(grades, default=None))
-    cells = zip(*((*row, *more) for row in rows), strict=True)
-    arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}
-    arrays = [pa.array(values, arrow[kind]) for values, kind in zip(cells, _CHECKED.values(), strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, [*_CHECKED])
+        for (piece, grade), numbers in zip(_SUMS.keys(batch), batch.column(eng.SUMS), strict=True):
+            if piece is None:
+                grades.append(float(grade))
+            else:
+                sums = np.asarray(numbers.values)
+                pieces[piece] = pieces[piece] + sums if piece in pieces else sums
+    if pieces:
+        total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
+        n_faulty, *n_others = map(int, total[: len(_COUNTS)])
+        by_depth, sums = np.split(total[len(_COUNTS) :], [harvest.k + 1])
+        deepest = int(np.flatnonzero(by_depth).max(initial=0))
+        rows = [*rows_of_ranks(harvest, sums, deepest, confidence)] or [(0, *[None] * 7)]
+        more = (harvest.method, confidence, n_faulty, *n_others, max(grades, default=None))
+        yield from frame.row_batches((dict(zip(_CHECKED, (*row, *more), strict=True)) for row in rows), _CHECKED)
 
 
 def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, float]:

@@ -24,12 +24,13 @@ from functools import cached_property
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.config import Section, choice, count, key
+from rankmetrics_spark.config import Section, choice, count, key, names
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Bools, Floats, Ints
 
 METHODS = ("adjacent", "pivot", "all_pairs")
-#: The largest k.
-DEEPEST = 50
+#: The largest k, and that of ``all_pairs``, which has a sum for each pair of ranks and each replicate.
+DEEPEST, DEEPEST_OF_ALL_PAIRS = 50, 20
 #: With fewer keys a bootstrap interval is too short.
 FEWEST_KEYS = 30
 #: Rates are scaled by this, so that their exact sums have a resolution of 2**-60.
@@ -43,14 +44,31 @@ _STEPS = 200
 _CERTAIN = 1e-6
 
 
+def _columns(path: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, (str, list, tuple)) and (columns := names(path, value)):
+        return columns
+    raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
+
+
 @dataclass(frozen=True)
 class Harvest(Section):
-    """Which sums are taken: the method, the last rank, the bootstrap replicates, and the seed of their weights."""
+    """What is estimated, and how: see ``propensities``."""
 
     method: str = key("adjacent", choice(*METHODS))
     k: int = key(10, count(2, DEEPEST))
     replicates: int = key(1_000, count(99, 100_000))
     seed: int = key(1, count(0, 2**63 - 1))
+    key: tuple[str, ...] = key(("query", "item"), _columns)
+
+    def __post_init__(self) -> None:
+        """Read the fields.
+
+        Raises:
+            ConfigError: A value is not allowed.
+        """
+        super().__post_init__()
+        if self.method == "all_pairs" and self.k > DEEPEST_OF_ALL_PAIRS:
+            raise ConfigError(f"k is {self.k}; allowed with method all_pairs: up to {DEEPEST_OF_ALL_PAIRS}")
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints]:

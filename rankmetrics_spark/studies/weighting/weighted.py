@@ -1,7 +1,7 @@
 """Clicks under position bias, or under another policy: weighted metrics with their effective sample size."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
-from rankmetrics_spark.road import checked_rows, flat_log, make_plan
+from rankmetrics_spark.road import make_plan
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting import estimates as est
@@ -116,9 +116,7 @@ def off_policy(
         )
     ranks = None if propensities is None else examined_ranks(propensities, impressions)
     weighting = est.Weighting.of(keywords | {"ranks": ranks})
-    names = (*options.columns.values(), *options.list, *weighting.columns)
-    table = eng.table_of(keywords["impressions"], "impressions", names, (*sch.ROLES, *sch.ROLES.values()))
-    table, options, _ = flat_log(table, options)
+    table, options = frame.log_of(keywords["impressions"], options, *weighting.columns)
     users, has_items = _users(table, options, weighting)
     work = _Work(options.metrics, weighting, has_items, options.first_rank)
     rules = est.Rules(weighting, confidence, {str(metric): metric.definition.range for metric in options.metrics})
@@ -134,15 +132,12 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
     weights = zip(weighting.columns, ("propensity", "target"), strict=False)
     wrong = "column '{name}' ({role}) has type {kind}; it must be a number"
     kinds = frame.column_types(table, weights, T.NumericType, "impressions", wrong)
-    plan = make_plan(options, table.schema)
-    roles = replace(plan.columns, score=True)
-    rank = plan.mapping[sch.POSITION]
+    rank = make_plan(options, table.schema).mapping[sch.POSITION]
     # Any other column is refused below.
     is_number = rank and isinstance(kinds.get(rank), T.NumericType)
     sql = weighting.sql(sch.quoted(rank) if rank and is_number else "0", options.first_rank)
     weighted_table = table.select("*", F.expr(sql).alias(_WEIGHT))
-    mapping = {**plan.mapping, sch.SCORE: _WEIGHT}
-    rows = checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False)
+    rows, roles = frame.typed_rows(weighted_table, options, {sch.SCORE: _WEIGHT}, score=True)
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
     hash_sql = [f"xxhash64({sch.ITEM}) AS {sch.HASH}"] if roles.item else []
     grade = f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}"
