@@ -209,8 +209,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         rep.LIST_PRINTERS[style](rows)
     # What is odd in the log, and what only the user knows and was not asked.
     unasked = (f"not asked without a terminal: {question}" for question in (() if first.asks() else config.unsettled()))
-    for line in (*refusal, *config.notes(), *unasked):
-        opts.say.print(line, markup=False, soft_wrap=True)
+    opts.say.lines((*refusal, *config.notes(), *unasked))
     what = f"means of {config.part}; next" if rows else "once that is settled"
     opts.note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
 
@@ -265,8 +264,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     from rankmetrics_spark.conventions import tie_bounds
 
     bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
-    for line in rep.tie_warnings(rows, map(str, loaded.metrics), bounds):
-        opts.say.print(line, markup=False, soft_wrap=True)
+    opts.say.lines(rep.tie_warnings(rows, map(str, loaded.metrics), bounds))
 
 
 @main.command()

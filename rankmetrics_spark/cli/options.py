@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -41,6 +42,11 @@ class Folding(Console):
         if more.get("soft_wrap") and self.is_terminal:
             objects = tuple(rep.folded(each, self.width) if isinstance(each, str) else each for each in objects)
         super().print(*objects, **more)
+
+    def lines(self, texts: Iterable[str]) -> None:
+        """Print sentences, each on a line of its own."""
+        for text in texts:
+            self.print(text, soft_wrap=True)
 
 
 # Paths and ids are text: no markup, no emoji.
@@ -329,7 +335,7 @@ def configs_of_days(
     configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
     if len(configs) > 1 and configs[0].source == configs[-1].source:
         text = "the source names no {date}, so all of these days are the same log, and a period counts it as often"
-        say.print(f"warning: {text}: put {{date}} in source.path or source.where", markup=False, soft_wrap=True)
+        say.print(f"warning: {text}: put {{date}} in source.path or source.where", soft_wrap=True)
     return configs
 
 
@@ -347,7 +353,7 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
     # People can read the result before the report is written.
     sys.stdout.flush()
     for line in rep.accounting(outcome.record):
-        (say if line.startswith("warning: ") else note).print(line, markup=False, soft_wrap=True)
+        (say if line.startswith("warning: ") else note).print(line, soft_wrap=True)
     note.print(rep.paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
 
 
@@ -355,7 +361,7 @@ def print_answer(outcome: Outcome) -> None:
     """In a log, where a job of spark-submit ends: the answer again, as the last line."""
     if SUBMITTED in os.environ:
         day = outcome.record["evaluation_date"]
-        note.print(f"{day}: {(outcome.record['verdict'] or ['published'])[0]}", markup=False, soft_wrap=True)
+        note.print(f"{day}: {(outcome.record['verdict'] or ['published'])[0]}", soft_wrap=True)
 
 
 def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:
@@ -432,7 +438,7 @@ def run_days(
                 print_failure(error, of_day)
                 outcome, failed[day] = error.published, error
                 if len(days) > 1:
-                    say.print(f"{day}: {error}", markup=False, soft_wrap=True)
+                    say.print(f"{day}: {error}", soft_wrap=True)
             published[day] = of_day, outcome
             if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
                 rep.write_page(rep.figures_of_run(spark, of_day, outcome.record), of_day.report.file)
@@ -441,7 +447,7 @@ def run_days(
                 print_failure(error, of_day)
                 if keep_going and error.exit_code != err.RankmetricsError.exit_code:
                     failed[day] = error
-                    say.print(f"{day} is not published: {error}", markup=False, soft_wrap=True)
+                    say.print(f"{day} is not published: {error}", soft_wrap=True)
                     continue
             if len(days) > 1:
                 say.print(f"stopped at {day}; published: {cfg.dates_in_words([*published]) or 'no day'}")
@@ -483,3 +489,8 @@ def on_session(choice: Choice, work: Callable[[SparkSession], T]) -> T:
         if note.is_terminal:  # elsewhere, a line for the only step says nothing
             progress("computing")
         return work(spark)
+
+
+def on_job(choice: Choice, work: Callable[[Any, SparkSession], T]) -> T:
+    """The same for work with the module ``job``, which is loaded once there is a session."""
+    return on_session(choice, lambda spark: work(import_module("rankmetrics_spark.job"), spark))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, check_known
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import LIST_PRINTERS, print_sentence, print_texts
+from rankmetrics_spark.report import LIST_PRINTERS, format_of, print_sentence, print_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,39 +40,36 @@ def days_of(text: str, option: str = "--keep") -> int:
     return int(match[1]) * DAYS[match[2]]
 
 
-OUTPUT = click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
-TABLE = click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
-SINK_FORMAT = click.option(
-    "--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table."
-)
+def SINK(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of an output: a folder, or a schema of a catalog; the command gets it as ``sink``."""
 
+    @wraps(command)
+    def with_sink(output: str | None, table: str | None, sink_format: str, **options: Any) -> Any:
+        if (output is None) == (table is None):
+            raise ConfigError("allowed: exactly one of --output and --table")
+        format = sink_format if output is None else format_of(output)
+        return command(sink=Sink(path=output, table=table, format=format), **options)
 
-def sink_of(output: str | None, table: str | None, sink_format: str) -> Sink:
-    """The sink that two options name."""
-    if (output is None) == (table is None):
-        raise ConfigError("allowed: exactly one of --output and --table")
-    return Sink(path=output) if table is None else Sink(table=table, format=sink_format)
+    formats = click.Choice(["delta", "iceberg"])
+    of_table = click.option("--sink-format", type=formats, default="delta", help="Format of --table.")
+    table = click.option("--table", help="Instead: schema of a catalog, such as lake.ranking.")
+    folder = click.option("-o", "--output", type=click.Path(), help="Output folder of the runs.")
+    return folder(table(of_table(with_sink)))
 
 
 @click.command(cls=Command)
-@OUTPUT
-@TABLE
-@SINK_FORMAT
+@SINK
 @click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go. Or all.")
 @click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
 @click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")
 @FORMAT
 @MASTER
-def prune(
-    output: str | None, table: str | None, sink_format: str, keep: str | None, compact: bool, dry: bool, style: str,
-    master: str | None,
-) -> None:  # fmt: skip
+def prune(sink: Sink, keep: str | None, compact: bool, dry: bool, style: str, master: str | None) -> None:
     """Remove old dates from an output, and files that no pointer names; merge small files. A folder needs no engine.
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
-    sink = sink_of(output, table, sink_format)
-    if table and compact:
+    if sink.table and compact:
         raise ConfigError("--compact is given with --table; allowed: OPTIMIZE (Delta), rewrite_data_files (Iceberg)")
     if keep is None and not compact:
         raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
@@ -79,8 +77,8 @@ def prune(
     from rankmetrics_spark import sinks
 
     rows = []
-    if output is not None:
-        rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
+    if sink.path is not None:
+        rows = sinks.prune(sinks.files_of(sink.path), sink.path, days, dry, compact)
     elif days is not None:
         rows = on_session(choose(None, master), lambda spark: sinks.prune_tables(spark, sink, days, dry))
     if rows or style != "table":
@@ -124,8 +122,7 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
     ]
     rows: Any = {"table": lines, "json": result.as_dict()}.get(style, [*result.rows])
     LIST_PRINTERS[style](rows)
-    for line in filter(None, (result.test, result.basis, result.answer)):
-        say.print(line, markup=False, soft_wrap=True)
+    say.lines(filter(None, (result.test, result.basis, result.answer)))
 
 
 def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
@@ -133,8 +130,7 @@ def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
     lines = [{"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}", "smallest change":
               _change(row, ""), "without the machine": _change(row, "_human")} for row in rows]  # fmt: skip
     LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
-    for line in filter(None, (text for plan in plans for text in (plan.basis, plan.answer))):
-        say.print(line, markup=False, soft_wrap=True)
+    say.lines(filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
 
 
 def plan_of(
@@ -201,16 +197,14 @@ def _digits(value: float) -> str:
 
 
 @click.command(cls=Command)
-@OUTPUT
-@TABLE
-@SINK_FORMAT
+@SINK
 @FORMAT
 @MASTER
-def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
+def runs(sink: Sink, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries
 
-    records = records_of(sink_of(output, table, sink_format), lambda work: on_session(choose(None, master), work))
+    records = records_of(sink, lambda work: on_session(choose(None, master), work))
     if style == "table":
         _print_runs(summaries(records))
     else:

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from rankmetrics_spark.cli import options as opts
-from rankmetrics_spark.cli.stored import OUTPUT, SINK_FORMAT, TABLE, sink_of
-from rankmetrics_spark.config import read_document
+from rankmetrics_spark.cli.stored import SINK
+from rankmetrics_spark.config import Sink, read_document
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import LIST_PRINTERS, format_of, print_json
+from rankmetrics_spark.report import LIST_PRINTERS, print_json
 from rankmetrics_spark.schemas import DATE, RUN
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.job import Forgotten, Verified
 
 _FROM = click.Choice(["inputs", "user_metrics"])
 
 
 @click.command(cls=opts.Command)
-@OUTPUT
-@TABLE
-@SINK_FORMAT
+@SINK
 @click.option("--date", help="As YYYY-MM-DD; by default the newest date that is published.")
 @click.option(
     "-c",
@@ -40,15 +30,13 @@ _FROM = click.Choice(["inputs", "user_metrics"])
 @opts.ENGINE
 @opts.MASTER
 def verify(
-    output: str | None, table: str | None, sink_format: str, date: str | None, config: str | None, without: str | None,
-    source: str, style: str, engine: str | None, master: str | None,
+    sink: Sink, date: str | None, config: str | None, without: str | None, source: str, style: str,
+    engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Derive what is published on a date again, from its record and its inputs, and compare every table.
 
     The output is only read. Ends with exit code 6 at a difference, and names the first one; with 3 if an input is gone.
     """
-    sink = sink_of(output, table, sink_format)
-    sink = replace(sink, format=format_of(output)) if output else sink
     day = opts.dates_of(date, None, None)["date"]
     document, stored = read_document(config) if config else None, source == "user_metrics"
     if stored and (config or without):
@@ -56,24 +44,14 @@ def verify(
     choice = choose(engine, master)
     if not choice.here:
         raise ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
-
-    def verified(spark: SparkSession) -> Verified:
-        """What was derived again."""
-        from rankmetrics_spark.job import verify as verify_run
-
-        return verify_run(spark, sink, day, document, without, stored)
-
-    result = opts.on_session(choice, verified)
-    rows: Any = result.rows
-    LIST_PRINTERS[style](rows)
-    for line in result.in_words():
-        opts.say.print(line, markup=False, soft_wrap=True)
+    asked = sink, day, document, without, stored
+    result = opts.on_job(choice, lambda job, spark: job.verify(spark, *asked))
+    LIST_PRINTERS[style](result.rows)
+    opts.say.lines(result.in_words())
 
 
 @click.command(cls=opts.Command)
-@OUTPUT
-@TABLE
-@SINK_FORMAT
+@SINK
 @click.option("--metrics", default="", help="New metrics, such as err@20,ndcg@50; published ones keep every bit.")
 @click.option("--convention", help="A preset, or {preset: ..., gain: ...}, for every metric of the dates, old and new.")
 @click.option("--judgements", type=click.Path(), help="Refused so far: stored lists hold no items.")
@@ -82,8 +60,8 @@ def verify(
 @opts.ENGINE
 @opts.MASTER
 def recompute(
-    output: str | None, table: str | None, sink_format: str, metrics: str, convention: str | None,
-    judgements: str | None, first: str | None, last: str | None, style: str, engine: str | None, master: str | None,
+    sink: Sink, metrics: str, convention: str | None, judgements: str | None, first: str | None, last: str | None,
+    style: str, engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Add metrics to published dates from the lists that runs have stored (sink.lists: true), without their logs.
 
@@ -95,19 +73,14 @@ def recompute(
             f"--judgements is '{judgements}', and stored lists hold no items to look up; allowed: "
             "rankmetrics evaluate --config C --from D1 --to D2, over the log"
         )
-    sink = sink_of(output, table, sink_format)
-    sink = replace(sink, format=format_of(output)) if output else sink
     days, names = opts.dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
-
-    def recomputed(spark: SparkSession) -> list[dict[str, Any]]:
-        """A row for each date."""
-        from rankmetrics_spark.job import recompute as recompute_dates
-
-        outcomes = recompute_dates(spark, sink, names, convention, (days["first"], days["last"]))
-        return [{DATE: each.record[DATE], RUN: each.run_id, "metrics": " ".join(each.record["config"]["metrics"])}
-                for each in outcomes]  # fmt: skip
-
-    LIST_PRINTERS[style](opts.on_session(choose(engine, master), recomputed))
+    asked = sink, names, convention, (days["first"], days["last"])
+    records = opts.on_job(
+        choose(engine, master), lambda job, spark: [each.record for each in job.recompute(spark, *asked)]
+    )
+    LIST_PRINTERS[style](
+        [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
+    )
 
 
 @click.command(cls=opts.Command)
@@ -122,18 +95,10 @@ def forget(output: str, users: str, style: str, engine: str | None, master: str 
     Means, comparisons and checks become those of a log without them. A later run over a log that still holds them
     brings them back.
     """
-
-    def forgotten(spark: SparkSession) -> Forgotten:
-        """What was erased."""
-        from rankmetrics_spark.job import forget as forget_users
-
-        return forget_users(spark, output, users)
-
-    result = opts.on_session(choose(engine, master), forgotten)
+    result = opts.on_job(choose(engine, master), lambda job, spark: job.forget(spark, output, users))
     if result.rows or style != "table":
         LIST_PRINTERS[style](result.rows)
-    for line in result.sentences:
-        opts.say.print(line, markup=False, soft_wrap=True)
+    opts.say.lines(result.sentences)
 
 
 @click.command(cls=opts.Command)
