@@ -266,22 +266,6 @@ def our_contenders() -> list[Contender]:
     ]
 
 
-COMET = ", on Comet"
-"""Ending of the name of a contender that runs with DataFusion Comet."""
-
-
-def on_comet(contender: Contender) -> InSession:
-    """The same contender with Comet, which the session has loaded and this switches on."""
-    assert isinstance(contender, InSession)
-
-    def switch(on: bool, path: str) -> None:
-        (contender.before if on else contender.after)(path)
-        SparkSession.active().conf.set("spark.comet.enabled", str(on).lower())
-
-    before, after = functools.partial(switch, True), functools.partial(switch, False)
-    return replace(contender, name=contender.name + COMET, before=before, after=after)
-
-
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"
 SAME_WORK = {"default": "", "ignoring": ", ignoring", "real_valued": ", real-valued", "by_score": ", by score"}
 """Function of ``peers.laptop`` and of the peers that do the same work -> ending of the peer's name."""

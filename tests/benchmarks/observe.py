@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
@@ -154,52 +153,6 @@ def _jobs(spark: SparkSession) -> dict[int, list[int]]:
 
 def _sequence(scala: Any) -> list[Any]:
     return [scala.apply(i) for i in range(scala.size())]
-
-
-class Sampler:
-    """Samples the CPU seconds of process trees, those of their Python processes and of the others, while it is open."""
-
-    def __init__(self, roots: Sequence[int]) -> None:
-        self.roots, self.times = roots, [time.time()]
-        self.seconds = [np.zeros((len(roots), 2))]
-        self._seen: list[dict[int, tuple[psutil.Process, int, float]]] = [{} for _ in roots]
-        self._done, self._thread = threading.Event(), threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        looks = 0
-        while not self._done.wait(0.1):
-            for number, root in enumerate(self.roots):
-                self._look(number, root, looks % 5 == 0)
-            self.times.append(time.time())
-            totals = [[sum(cpu for _, kind, cpu in seen.values() if kind == k) for k in (0, 1)] for seen in self._seen]
-            self.seconds.append(np.array(totals))
-            looks += 1
-
-    def _look(self, number: int, root: int, new: bool) -> None:
-        """Take one sample of a tree. Looking for new processes reads all of /proc, so it does so less often."""
-        seen = self._seen[number]
-        with suppress(psutil.Error):
-            top = psutil.Process(root)
-            for process in [top, *top.children(recursive=True)] if new else ():
-                seen.setdefault(process.pid, (process, int("python" in process.name()), 0.0))
-        for pid, (process, kind, _) in list(seen.items()):
-            with suppress(psutil.Error):
-                times = process.cpu_times()
-                seen[pid] = (process, kind, times.user + times.system)
-
-    def between(self, start: float, end: float) -> Any:
-        """CPU seconds of each tree, (JVM, Python), between two times since the epoch."""
-        values = np.stack(self.seconds).reshape(len(self.times), -1)
-        parts = [np.interp((start, end), self.times, column) for column in values.T]
-        return np.array([part[1] - part[0] for part in parts]).reshape(-1, 2)
 
 
 @dataclass

@@ -16,10 +16,10 @@ from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks import checks, contenders, data, ratios
 from tests.benchmarks.checks import TOLERANCE
-from tests.benchmarks.contenders import BARE, COMET, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
+from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import EVERYTHING
-from tests.benchmarks.peers.settings import SETTINGS, SETTINGS_OF_COMET
+from tests.benchmarks.peers.settings import SETTINGS
 
 _PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
@@ -72,7 +72,7 @@ class Line:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    spark = session(options.comet)
+    spark = session()
     console = Console(width=180)
     folder = Path(options.data).resolve()
     if options.accept:
@@ -116,10 +116,9 @@ def every_contender(folder: Path, limit: float) -> list[Contender]:
     ]
 
 
-def session(comet: str = "") -> SparkSession:
-    """The Spark session of the benchmark, with the settings of the project's job, and with the jar of Comet, if any."""
-    more = SETTINGS_OF_COMET | {"spark.driver.extraClassPath": comet} if comet else {}
-    spark = local_session("local[2]", "benchmark", SETTINGS | SETTINGS_OF_RUNS | more)
+def session() -> SparkSession:
+    """The Spark session of the benchmark, with the settings of the project's job."""
+    spark = local_session("local[2]", "benchmark", SETTINGS | SETTINGS_OF_RUNS)
     spark.range(1).count()
     return spark
 
@@ -174,10 +173,6 @@ def agreement(lines: Sequence[Line], path: str) -> list[str]:
         line.verdict = "same" if worst <= TOLERANCE else f"off by {worst:.1e}"
         if worst > TOLERANCE:
             wrong.append(f"{line.contender.name} differs by {worst:.1e}")
-    for line in (line for line in lines if line.contender.name.endswith(COMET) and line.runs):
-        plain = next(other for other in lines if other.contender.name == line.contender.name.removesuffix(COMET))
-        if line.contender.compared and all(run.values == plain.runs[0].values for run in line.runs):
-            line.verdict = "same bits"
     broken = [line for line in lines if line.trouble and not line.trouble.startswith(">")]
     return wrong + [f"{line.contender.name}: {line.trouble}" for line in broken if not line.contender.may_fail]
 
@@ -304,10 +299,7 @@ def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
         chosen = [c for c in chosen if c.name not in {each.name for each in slow}]
     if options.only:
         chosen = [c for c in chosen if c.name in (OURS, COUNT) or any(part in c.name for part in options.only)]
-    if not options.comet:
-        return chosen
-    here = [c for c in chosen if isinstance(c, contenders.InSession)]
-    return [each for c in here for each in (c, contenders.on_comet(c))]
+    return chosen
 
 
 def _keep(path: Path, lines: Sequence[Line]) -> None:
@@ -329,7 +321,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="measured rounds (5; with --small 1)")
     parser.add_argument("--layout", choices=data.LAYOUTS, default="in_order")
     parser.add_argument("--data", default="out/bench", help="folder for data, results and the peers' environments")
-    parser.add_argument("--comet", default="", metavar="JAR", help="run everything on Spark also with DataFusion Comet")
     parser.add_argument("--limit", type=float, default=300.0, help="time limit of a slow peer in seconds")
     parser.add_argument(
         "--only",

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks import sizing_model as model
-from tests.benchmarks.sizing_model import CLOCKS, MIB, Cluster, Costs, Job, costs_of, predict
+from tests.benchmarks.sizing_model import MIB, Cluster, Costs, Job, costs_of, predict
 
 COEFFICIENTS = Path(__file__).parent / "sizing.csv"
 MARGIN = 0.2
@@ -91,19 +91,18 @@ def report(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> It
     )
     table = Table()
     sizes = ("read", "shuffled", "fetched", "to and from Python", "written")
-    heads = ("tasks", "CPU s", "of it Python", *(f"GB {size}" for size in sizes))
+    heads = ("tasks", "s of all tasks", *(f"GB {size}" for size in sizes))
     for head in ("stage", *heads, "seconds"):
         table.add_column(head, justify="left" if head == "stage" else "right")
     for step in run.steps:
         mb = {name: step.units * getattr(step.cost, name) for name in (*VOLUMES, "from_python")}
         mb["to_python"] += mb["from_python"]
         volumes = (f"{mb[name] / 1e3:,.1f}" for name in VOLUMES)
-        cells = (f"{step.tasks:,}", f"{step.cpu:,.0f}", f"{step.cost.python:.0%}", *volumes, f"{step.seconds:.1f}")
+        cells = (f"{step.tasks:,}", f"{step.of_tasks:,.0f}", *volumes, f"{step.seconds:.1f}")
         table.add_row(step.stage, *cells)
     table.add_row("driver and small stages", *[""] * len(heads), f"{run.driver:.1f}")
-    table.add_row(
-        "all", f"{sum(step.tasks for step in run.steps):,}", f"{run.cpu:,.0f}", *[""] * 6, f"{run.seconds:.0f}"
-    )
+    n_tasks, of_tasks = (sum(getattr(step, name) for step in run.steps) for name in ("tasks", "of_tasks"))
+    table.add_row("all", f"{n_tasks:,}", f"{of_tasks:,.0f}", *[""] * len(sizes), f"{run.seconds:.0f}")
     yield table
     best = recommended(job, cluster, costs)
     better = predict(replace(job, partitions=best), cluster, costs).seconds
@@ -130,36 +129,31 @@ def calibrate(folder: Path, into: Path) -> None:
     seen = []
     for case in runs.CALIBRATION:
         run = runs.measured(case, paths[case])
-        print(f"{case}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} CPU s", flush=True)
+        print(f"{case}: {run.seconds:.1f} s", flush=True)
         seen += [runs.with_read(each, paths[case]) for each in runs.observations(case, run)]
     costs = model.fit(seen)
     for case in runs.OF_SEVERAL:
-        run = runs.measured(case, paths[case])
-        print(f"{case}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} CPU s", flush=True)
-        for clock, seconds in (("wall", run.seconds), ("cpu", run.cpu_seconds)):
-            known = model.by_stage(costs, clock, case.mode)
-            more = seconds - predict(runs.job_of(case, paths[case]), runs.cluster_of(case), known).seconds
-            driver = replace(known["driver"], several=max(more, 0.0))
-            costs = [driver if cost is known["driver"] else cost for cost in costs]
+        seconds = runs.measured(case, paths[case]).seconds
+        print(f"{case}: {seconds:.1f} s", flush=True)
+        known = model.by_stage(costs, case.mode)
+        more = seconds - predict(runs.job_of(case, paths[case]), runs.cluster_of(case), known).seconds
+        driver = replace(known["driver"], several=max(more, 0.0))
+        costs = [driver if cost is known["driver"] else cost for cost in costs]
     model.write_costs(into, costs, "python -m tests.benchmarks.sizing --calibrate")
 
 
-def check(folder: Path, texts: Sequence[str], clock: str, coefficients: Path) -> int:
+def check(folder: Path, texts: Sequence[str], coefficients: Path) -> int:
     """Run cases, print predicted and measured seconds, and return how many are off by more than ``MARGIN``."""
     from tests.benchmarks import sizing_runs as runs
 
     cases = [runs.case_of(text) for text in texts] or runs.UNSEEN
-    if clock == "cpu":
-        # CPU seconds see no waiting.
-        cases = [case for case in cases if not (case.network or case.slow < 1)]
     paths = runs.ensured(folder, cases)
     wrong = 0
-    print(f"{'run':44} {'predicted':>9} {'measured':>9} {'error':>7}   ({clock} seconds)")
+    print(f"{'run':44} {'predicted':>9} {'measured':>9} {'error':>7}")
     for case in cases:
-        costs = costs_of(coefficients, clock, case.mode)
+        costs = costs_of(coefficients, case.mode)
         predicted = predict(runs.job_of(case, paths[case]), runs.cluster_of(case), costs).seconds
-        run = runs.measured(case, paths[case])
-        seconds = run.seconds if clock == "wall" else run.cpu_seconds
+        seconds = runs.measured(case, paths[case]).seconds
         error = predicted / seconds - 1
         wrong += abs(error) > MARGIN
         print(f"{case!s:44} {predicted:9.1f} {seconds:9.1f} {error:+7.1%}", flush=True)
@@ -176,11 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.check is not None:
         try:
-            return int(check(folder, options.check, options.clock, options.coefficients) > 0)
+            return int(check(folder, options.check, options.coefficients) > 0)
         except ValueError as error:
             parser.error(str(error))
     try:
-        costs = costs_of(options.coefficients, options.clock, "score" if options.by_score else "position")
+        costs = costs_of(options.coefficients, "score" if options.by_score else "position")
     except (ValueError, OSError) as error:
         parser.error(str(error))
     cluster = Cluster(options.nodes, options.cores, options.memory, options.network, options.disk, options.slow)
@@ -248,7 +242,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--network", type=positive, default=1250.0, help="MB/s that a node receives (1250: 10 Gbit/s)")
     add("--disk", type=positive, default=400.0, help="MB/s of input that a node reads from its disk or a store (400)")
     add("--slow", type=share, default=1.0, help="speed of one node beside the others (1)")
-    add("--clock", choices=CLOCKS, default="wall", help="seconds of a quiet machine, or CPU seconds")
     add("--coefficients", type=Path, default=COEFFICIENTS, help="the measured coefficients (sizing.csv)")
     add("--calibrate", action="store_true", help="measure the coefficients on this machine, and write them")
     add("--check", nargs="*", metavar="RUN", help="compare with runs: all, or for example 30M,workers=2,partitions=200")

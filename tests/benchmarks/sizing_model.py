@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-CLOCKS = ("wall", "cpu")
 MIB = 1024.0**2 / 1e6
 """MB of a MiB; sizes are in MB, which are millions of bytes."""
 SPLIT, OPEN, SMALLEST, ADVISED = 128 * MIB, 4 * MIB, 1 * MIB, 64 * MIB
@@ -36,7 +35,6 @@ class Cost:
     A unit is a million rows in ``read``, ``again``, and by score ``look`` and ``score``; otherwise a million lists.
 
     Attributes:
-        clock: ``wall``: seconds on a machine that nothing else uses. ``cpu``: CPU seconds of executor and Python.
         mode: ``position`` or ``score``.
         stage: The kind of task; ``driver`` for all that is none of the others.
         first: Seconds that the first task of a slot takes in addition: loading, compiling, starting Python.
@@ -45,12 +43,10 @@ class Cost:
         block: Seconds per thousand blocks (map task x partition) that a task writes or fetches.
         several: Seconds that a run with several executors takes in addition: only one of them is warm from reading
             schemas, and on one machine they share its cores with the driver.
-        python: Share of Python in the CPU seconds.
         read, fetched, shuffled, to_python, from_python, written: MB per unit.
         memory: MB that a task holds at most in Spark's execution memory, per unit.
     """
 
-    clock: str
     mode: str
     stage: str
     first: float = 0.0
@@ -58,7 +54,6 @@ class Cost:
     unit: float = 0.0
     block: float = 0.0
     several: float = 0.0
-    python: float = 0.0
     read: float = 0.0
     fetched: float = 0.0
     shuffled: float = 0.0
@@ -69,7 +64,7 @@ class Cost:
 
 
 Costs = Mapping[str, Cost]
-"""Kind of task -> its cost, for one clock and mode."""
+"""Kind of task -> its cost, for one mode."""
 
 
 @dataclass(frozen=True)
@@ -141,14 +136,16 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """What one kind of task takes in a run: their number and units, the seconds of the phase that they share."""
+    """What one kind of task takes in a run: their number and units, the seconds of the phase that they share.
+
+    ``of_tasks`` are the seconds of all tasks together.
+    """
 
     stage: str
     tasks: int
     units: float
-    largest: float
     seconds: float
-    cpu: float
+    of_tasks: float
     cost: Cost
 
 
@@ -162,14 +159,6 @@ class Prediction:
     @property
     def seconds(self) -> float:
         return self.driver + sum(step.seconds for step in self.steps)
-
-    @property
-    def cpu(self) -> float:
-        return sum(step.cpu for step in self.steps)
-
-    def mb(self, column: str) -> float:
-        """MB of one kind, of all steps."""
-        return sum(step.units * float(getattr(step.cost, column)) for step in self.steps)
 
 
 def makespan(tasks: Iterable[Work], speeds: Sequence[float]) -> float:
@@ -306,8 +295,8 @@ def _step(phase: Sequence[tuple[str, Sequence[float], int]], cluster: Cluster, c
             )
     stage, sizes, _ = phase[0]
     seconds = makespan(works, cluster.speeds)
-    cpu = sum(work.seconds for work in works) + costs[stage].first * min(len(sizes), cluster.slots)
-    return Step(stage, len(works), sum(sizes) * likely, max(sizes), seconds * likely, cpu * likely, costs[stage])
+    of_tasks = sum(work.seconds for work in works) + costs[stage].first * min(len(sizes), cluster.slots)
+    return Step(stage, len(works), sum(sizes) * likely, seconds * likely, of_tasks * likely, costs[stage])
 
 
 def _waits(cost: Cost, units: float, cluster: Cluster) -> float:
@@ -324,8 +313,8 @@ class Observation:
     Attributes:
         mode, stage: As in ``Cost``.
         tasks, units, blocks: Their number, and what they did together.
-        seconds: Clock -> seconds.
-        amounts: Column of ``Cost`` -> MB of all of them together; ``python`` and ``memory`` as there.
+        seconds: Of all of them together.
+        amounts: Column of ``Cost`` -> MB per unit.
     """
 
     mode: str
@@ -333,7 +322,7 @@ class Observation:
     tasks: int
     units: float
     blocks: float
-    seconds: Mapping[str, float]
+    seconds: float
     amounts: Mapping[str, float]
 
 
@@ -345,40 +334,37 @@ def fit(observations: Sequence[Observation]) -> list[Cost]:
     for mode, stage in sorted({(each.mode, each.stage) for each in observations}):
         seen = [each for each in observations if (each.mode, each.stage) == (mode, stage)]
         largest = max(seen, key=lambda each: each.units)
-        for clock in CLOCKS:
-            weights = [1 / each.seconds[clock] for each in seen]
-            # No more coefficients than runs: the most important ones first.
-            names = ("first", "task", "unit") if stage == "driver" else ("unit", "first", "task", "block")
-            names = names[: len(seen)]
-            values = [{"first": 1, "task": x.tasks, "unit": x.units, "block": x.blocks / 1e3} for x in seen]
-            matrix = [[w * row[name] for name in names] for w, row in zip(weights, values, strict=True)]
-            actual, _ = nnls(matrix, [1.0] * len(seen))
-            coefficients = dict(zip(names, map(float, actual), strict=True))
-            result.append(Cost(clock, mode, stage, **coefficients, **largest.amounts))
+        # No more coefficients than runs: the most important ones first.
+        names = ("first", "task", "unit") if stage == "driver" else ("unit", "first", "task", "block")
+        names = names[: len(seen)]
+        values = [{"first": 1, "task": x.tasks, "unit": x.units, "block": x.blocks / 1e3} for x in seen]
+        matrix = [[row[name] / x.seconds for name in names] for x, row in zip(seen, values, strict=True)]
+        actual, _ = nnls(matrix, [1.0] * len(seen))
+        result.append(Cost(mode, stage, **dict(zip(names, map(float, actual), strict=True)), **largest.amounts))
     return result
 
 
-def costs_of(path: Path, clock: str, mode: str) -> Costs:
-    """Read the coefficients of a clock and mode.
+def costs_of(path: Path, mode: str) -> Costs:
+    """Read the coefficients of a mode.
 
     Raises:
         ValueError: The file has none.
     """
     with path.open() as lines:
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    words = {"clock", "mode", "stage"}
+    words = {"mode", "stage"}
     costs = [Cost(**{name: value if name in words else float(value) for name, value in row.items()}) for row in rows]
-    result = by_stage(costs, clock, mode)
+    result = by_stage(costs, mode)
     if not result:
-        raise ValueError(f"no coefficients for clock {clock!r} and mode {mode!r} in {path}")
+        raise ValueError(f"no coefficients for mode {mode!r} in {path}")
     return result
 
 
-def by_stage(costs: Sequence[Cost], clock: str, mode: str) -> dict[str, Cost]:
-    """The costs of a clock and mode, by kind of task; empty if there are none."""
-    result = {cost.stage: cost for cost in costs if (cost.clock, cost.mode) == (clock, mode)}
+def by_stage(costs: Sequence[Cost], mode: str) -> dict[str, Cost]:
+    """The costs of a mode, by kind of task; empty if there are none."""
+    result = {cost.stage: cost for cost in costs if cost.mode == mode}
     # The users' values are written in the same way in both modes, but only by a run with many lists.
-    users = {cost.stage: cost for cost in costs if (cost.clock, cost.stage) == (clock, "users")}
+    users = {cost.stage: cost for cost in costs if cost.stage == "users"}
     return users | result if result else {}
 
 

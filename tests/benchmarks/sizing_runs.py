@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from tests.benchmarks import data, observe
+from tests.benchmarks import data
 from tests.benchmarks.peers.common import COLUMNS
 from tests.benchmarks.run import session
 from tests.benchmarks.sizing_model import FEW_LISTS, Cluster, Job, Observation
@@ -141,7 +141,6 @@ class Task:
     stage: int
     start: float
     end: float
-    executor: str
     rows: int
     fetched_rows: int
     fetched: float
@@ -150,25 +149,14 @@ class Task:
     to_python: float
     from_python: float
     memory: float = 0.0
-    jvm: float = 0.0
-    python: float = 0.0
 
 
 @dataclass
 class Measured:
-    """What a run took.
-
-    Attributes:
-        began: Start of the application, seconds since the epoch.
-        seconds: From there to its end.
-        cpu_seconds: CPU seconds on the critical path: of the busiest executor while tasks run, of driver and busiest
-            executor otherwise. Other programs do not change them.
-        tasks: All tasks.
-    """
+    """What a run took: its start in seconds since the epoch, the seconds from there to its end, and all tasks."""
 
     began: float = 0.0
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
     tasks: list[Task] = field(default_factory=list)
 
 
@@ -238,46 +226,14 @@ def _submitted(folder: Path, cluster: Workers, more: Mapping[str, str]) -> Measu
         *("--config", "config.yaml", "--output", str(folder / "out")),
     ]
     job = Running.start(command, folder / "job.log", environment, folder)
-    sampler = observe.Sampler([worker.process.pid for worker in cluster.workers] + [job.process.pid])
     try:
-        with sampler:
-            if job.process.wait(LIMIT):
-                raise RuntimeError(job.text()[-3000:])
+        if job.process.wait(LIMIT):
+            raise RuntimeError(job.text()[-3000:])
     finally:
         job.stop()
     (log,) = (folder / "events").iterdir()
     with log.open() as lines:
-        events = [json.loads(line) for line in lines]
-    (application,) = (event["App ID"] for event in events if event["Event"] == "SparkListenerApplicationStart")
-    executors = {event["Executor ID"] for event in events if event["Event"] == "SparkListenerExecutorAdded"}
-    workers = {name: cluster.workers.index(cluster.worker_of(application, name)) for name in executors}
-    return with_cpu(read_events(events), sampler, workers)
-
-
-def with_cpu(run: Measured, sampler: observe.Sampler, workers: Mapping[str, int]) -> Measured:
-    """Add the CPU seconds of each task and of the run."""
-    for number, task in enumerate(run.tasks):
-        jvm, python = sampler.between(run.began + task.start, run.began + task.end)[workers[task.executor]]
-        run.tasks[number] = replace(task, jvm=float(jvm), python=float(python))
-    last = 0.0
-    for start, end in [*_busy(run.tasks), (run.seconds, run.seconds)]:
-        idle, busy = (
-            sampler.between(run.began + a, run.began + b).sum(axis=1) for a, b in ((last, start), (start, end))
-        )
-        run.cpu_seconds += float(idle[-1] + idle[:-1].max() + busy[:-1].max())
-        last = end
-    return run
-
-
-def _busy(tasks: Sequence[Task]) -> list[tuple[float, float]]:
-    """The intervals in which at least one task runs."""
-    result: list[tuple[float, float]] = []
-    for task in sorted(tasks, key=lambda task: task.start):
-        if result and task.start <= result[-1][1]:
-            result[-1] = (result[-1][0], max(result[-1][1], task.end))
-        else:
-            result.append((task.start, task.end))
-    return result
+        return read_events(json.loads(line) for line in lines)
 
 
 def read_events(events: Iterable[dict[str, Any]]) -> Measured:
@@ -301,7 +257,6 @@ def _task(event: dict[str, Any], began: float) -> Task:
         stage=event["Stage ID"],
         start=info["Launch Time"] / 1e3 - began,
         end=info["Finish Time"] / 1e3 - began,
-        executor=info["Executor ID"],
         rows=numbers["Input Metrics"]["Records Read"],
         fetched_rows=fetched["Total Records Read"],
         fetched=(fetched["Remote Bytes Read"] + fetched["Local Bytes Read"]) / MB,
@@ -375,17 +330,16 @@ def observations(case: Case, run: Measured) -> list[Observation]:
         kind = {"lists": "score" if task.to_python else "look"}.get(kinds[task.stage], kinds[task.stage])
         groups.setdefault(kind, []).append(task)
     groups.pop("rest", None)
-    left = {"wall": run.seconds, "cpu": run.cpu_seconds}
+    left = run.seconds
     result = []
     for stage, tasks in groups.items():
         of_rows = stage in ("read", "again") or (case.by_score and stage in ("look", "score"))
         rounds = 1 if stage == "values" else len({task.stage for task in tasks})
         units = (case.rows if of_rows else case.rows / data.LIST) / 1e6 * rounds
         blocks = len(groups["read"]) * case.partitions * rounds if stage in ("read", "look", "score") else 0
-        seconds = {"wall": sum(t.end - t.start for t in tasks), "cpu": sum(t.jvm + t.python for t in tasks)}
-        left = {clock: left[clock] - seconds[clock] for clock in left}
+        seconds = sum(task.end - task.start for task in tasks)
+        left -= seconds
         amounts = {name: sum(getattr(task, name) for task in tasks) / units for name in AMOUNTS}
-        amounts["python"] = sum(task.python for task in tasks) / seconds["cpu"]
         # Small tasks hold whole pages of memory: the largest one tells.
         amounts["memory"] = max(task.memory for task in tasks) * len(tasks) / units
         amounts |= {"memory": ROWS_MEMORY} if case.by_score and stage == "score" else {}

@@ -10,13 +10,13 @@ from tests.benchmarks import sizing, sizing_model as sm, sizing_runs
 from tests.benchmarks.sizing_runs import Case, Measured, Task
 from tests.helpers.messages import messages
 
-READ = sm.Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * sm.MIB)
-LOOK = sm.Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
-AGAIN = sm.Cost("wall", "position", "again", unit=2)
-SCORE = sm.Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
-VALUES = sm.Cost("wall", "position", "values", unit=6)
-USERS = sm.Cost("wall", "position", "users", unit=8, fetched=100)
-DRIVER = sm.Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
+READ = sm.Cost("position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * sm.MIB)
+LOOK = sm.Cost("position", "look", task=0.25, unit=1, fetched=10)
+AGAIN = sm.Cost("position", "again", unit=2)
+SCORE = sm.Cost("position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
+VALUES = sm.Cost("position", "values", unit=6)
+USERS = sm.Cost("position", "users", unit=8, fetched=100)
+DRIVER = sm.Cost("position", "driver", first=10, task=0.125, unit=4)
 COSTS = {cost.stage: cost for cost in (READ, LOOK, AGAIN, SCORE, VALUES, USERS, DRIVER)}
 
 
@@ -86,25 +86,22 @@ class TestFit:
     def test_finds_the_coefficients_of_exact_observations(self) -> None:
         def observation(tasks: int, units: float, blocks: float) -> sm.Observation:
             seconds = 2 + 0.1 * tasks + 3 * units + 0.5 * blocks / 1e3
-            return sm.Observation(
-                "score", "read", tasks, units, blocks, dict.fromkeys(sm.CLOCKS, seconds), {"read": units}
-            )
+            return sm.Observation("score", "read", tasks, units, blocks, seconds, {"read": units})
 
         seen = [observation(*each) for each in ((2, 1, 16), (9, 1, 8000), (3, 10, 24), (4, 20, 100), (20, 2, 0))]
-        for cost in sm.fit(seen):
-            assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
-            assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
-        assert [cost.clock for cost in sm.fit(seen)] == list(sm.CLOCKS)
+        (cost,) = sm.fit(seen)
+        assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
+        assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
 
     def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
         path = tmp_path / "costs.csv"
         sm.write_costs(path, list(COSTS.values()), "the command")
         assert path.read_text().startswith("# the command\n")
-        assert sm.costs_of(path, "wall", "position")["score"] == SCORE
+        assert sm.costs_of(path, "position")["score"] == SCORE
         sm.write_costs(path, [*COSTS.values(), replace(SCORE, mode="score")], "the command")
-        assert sm.costs_of(path, "wall", "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
-        with pytest.raises(ValueError, match="no coefficients for clock 'cpu' and mode 'position'"):
-            sm.costs_of(path, "cpu", "position")
+        assert sm.costs_of(path, "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
+        with pytest.raises(ValueError, match="no coefficients for mode 'list'"):
+            sm.costs_of(path, "list")
 
 
 class TestCommand:
@@ -114,15 +111,8 @@ class TestCommand:
         assert printed.startswith(
             "10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores and 64 GB"
         )
-        for words in (
-            "read",
-            "score",
-            "driver and small stages",
-            "Recommended: ",
-            "memory of a task",
-            "files of a node",
-        ):
-            assert words in printed
+        words = ("read", "score", "driver and small stages", "Recommended: ", "memory of a task", "files of a node")
+        assert [word for word in words if word not in printed] == []
 
     @pytest.mark.parametrize(("arguments", "words"), messages("arguments of sizing"))
     def test_refuses_nonsense(self, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +124,7 @@ class TestCommand:
 
 def task(stage: int, start: float, end: float, **more: float) -> Task:
     amounts = {name: 0 for name in ("rows", "fetched_rows", *sizing_runs.AMOUNTS)}
-    return Task(**{"stage": stage, "start": start, "end": end, "executor": "0", **amounts, **more})
+    return Task(**{"stage": stage, "start": start, "end": end, **amounts, **more})
 
 
 class TestRuns:
@@ -158,7 +148,7 @@ class TestRuns:
             "Output Metrics": {"Bytes Written": 9e6},
             "Peak Execution Memory": 1e6,
         }
-        info = {"Launch Time": 12_000, "Finish Time": 15_500, "Executor ID": "1", "Accumulables": sent}
+        info = {"Launch Time": 12_000, "Finish Time": 15_500, "Accumulables": sent}
         ended = {"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Info": info, "Task Metrics": metrics}
         run = sizing_runs.read_events(
             [
@@ -169,23 +159,22 @@ class TestRuns:
             ]
         )
         assert (run.began, run.seconds) == (10, 20)
-        assert run.tasks == [Task(3, 2, 5.5, "1", 11, 5, 6, 8, 9, 3, 0, 1)]
+        assert run.tasks == [Task(3, 2, 5.5, 11, 5, 6, 8, 9, 3, 0, 1)]
 
     def test_tasks_are_told_apart_by_what_they_move(self) -> None:
         case = Case(1000, partitions=6)
         run = Measured(
             seconds=100,
-            cpu_seconds=50,
             tasks=[
                 task(0, 0, 1, rows=3),
-                task(1, 1, 4, rows=600, jvm=2),
-                task(1, 4, 6, rows=400, jvm=1),
-                task(2, 6, 7, fetched_rows=20, fetched=4, jvm=0.5),
-                task(3, 7, 12, fetched_rows=20, fetched=4, to_python=8, memory=2, jvm=3, python=1),
-                task(3, 12, 13, fetched_rows=20, fetched=4, jvm=0.25),
-                task(4, 13, 16, rows=20, jvm=2),
-                task(5, 16, 18, rows=20, jvm=1),
-                task(6, 18, 20, fetched_rows=20, jvm=1),
+                task(1, 1, 4, rows=600),
+                task(1, 4, 6, rows=400),
+                task(2, 6, 7, fetched_rows=20, fetched=4),
+                task(3, 7, 12, fetched_rows=20, fetched=4, to_python=8, memory=2),
+                task(3, 12, 13, fetched_rows=20, fetched=4),
+                task(4, 13, 16, rows=20),
+                task(5, 16, 18, rows=20),
+                task(6, 18, 20, fetched_rows=20),
                 task(7, 20, 24, fetched_rows=4),
             ],
         )
@@ -199,8 +188,7 @@ class TestRuns:
             "users": (1, 20, 0),
             "driver": (8, 20, 0),
         }
-        assert seen["score"].seconds == {"wall": 5, "cpu": 3 + 1}
-        assert seen["score"].amounts["python"] == 1 / 4
+        assert seen["score"].seconds == 5
         assert seen["score"].amounts["fetched"] == seen["look"].amounts["fetched"] == pytest.approx(4 / 20e-6)
-        # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2) and 50 - (2 + 1 + ... + 1).
-        assert seen["driver"].seconds == {"wall": 81, "cpu": 50 - 11.75}
+        # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2).
+        assert seen["driver"].seconds == 81

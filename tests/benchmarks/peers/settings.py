@@ -17,14 +17,3 @@ SETTINGS = {
     # out of the cache and compile it again in every round.
     "spark.sql.codegen.cache.maxEntries": "5000",
 }
-
-# Comet is loaded and switched off: ``spark.comet.enabled`` switches it on for single contenders. Off, its shuffle
-# manager passes everything on to Spark's. Its memory is outside the heap.
-SETTINGS_OF_COMET = {
-    "spark.plugins": "org.apache.spark.CometPlugin",
-    "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
-    "spark.comet.enabled": "false",
-    "spark.comet.exec.shuffle.enabled": "true",
-    "spark.memory.offHeap.enabled": "true",
-    "spark.memory.offHeap.size": "2g",
-}
