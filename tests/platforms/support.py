@@ -12,7 +12,7 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,23 @@ from typing import Any, TypeVar
 import psutil
 import pyarrow.dataset as ds
 
+from rankmetrics_spark.engines import QUICK_JAVA
 from tests.helpers.commands import ROOT, spark_environment
 from tests.helpers.logs import bits
 
 Found = TypeVar("Found")
+# Where a server says at which port it listens.
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.server.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+LAKEHOUSE = ROOT / ".jars" / "lakehouse"
 
 
 def wait_for(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
@@ -224,3 +237,54 @@ def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> 
             # Stop the newest first: a worker ends its executors and reports that to the master.
             for process in reversed(running):
                 process.stop()
+
+
+@contextmanager
+def connect_server(folder: Path, settings: Mapping[str, str], **more: str) -> Iterator[str]:
+    """Run a Spark Connect server with the Spark of this Python on loopback, until the block ends; its URL.
+
+    Args:
+        folder: Where it runs, so against which it resolves relative paths.
+        settings: Of Spark.
+        **more: Variables of its environment.
+    """
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING)
+    own = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        # The system chooses a free port, so no other process can take it first.
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    environment = spark_environment(SPARK_LOG_DIR=str(folder), SPARK_PID_DIR=str(folder), **more)
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--class", main, "--master", "local[2]"]
+    command += [word for name, value in (own | {**settings}).items() for word in ("--conf", f"{name}={value}")]
+    process = Running.start([*command, "spark-internal"], folder / "log", environment, folder)
+    try:
+        port = process.wait_for(r"server started at: \S+:(\d+)", 180)[1]
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.stop()
+
+
+def lakehouse_settings(folder: Path) -> dict[str, str]:
+    """Delta tables in Spark's own catalog, Iceberg tables in the catalog ``ice``; with the warehouse of the latter."""
+    jars = sorted(map(str, LAKEHOUSE.glob("*.jar")))
+    assert len(jars) == 3, f"Delta and Iceberg are not in {LAKEHOUSE}; make test-lakehouse fetches them"
+    return {
+        "spark.jars": ",".join(jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(folder / "ice"),
+        # Otherwise Delta reads its log in fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +17,21 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from rankmetrics_spark.engines import QUICK_JAVA
-from rankmetrics_spark.metrics import PRESETS, resolve
+from rankmetrics_spark.metrics import PRESETS
 from tests.helpers.commands import ROOT, ran, spark_environment
-from tests.helpers.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
+from tests.helpers.logs import DATE, Shown, a_list, parquet, random_log
 from tests.helpers.readme import commands, rename, section
-from tests.platforms.support import Running, python_without_package
+from tests.platforms.support import connect_server, python_without_package
 
 CLIENT = ROOT / ".venvs" / "client" / "bin"
 METRICS = ["ap", "ap@10", "ndcg@10", "rr"]
 NO_SERVER = "sc://127.0.0.1:9"
 SETTINGS = {
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    # The system chooses a free port, so no other process can take it first.
-    "spark.connect.grpc.binding.port": "0",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     # Room for the compiled plans of hundreds of queries.
     "spark.driver.memory": "3g",
     "spark.sql.codegen.cache.maxEntries": "500",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
 }
-LOGGING = """\
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer
-logger.server.level = info
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c{1}: %m%n%ex
-"""
 
 
 @dataclass(frozen=True)
@@ -63,27 +44,10 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Connect server on loopback, started with Spark's own script."""
+    """A Connect server whose Python lacks the package."""
     folder = tmp_path_factory.mktemp("server")
-    logging = folder / "log4j2.properties"
-    logging.write_text(LOGGING)
-    environment = spark_environment(
-        PYSPARK_PYTHON=str(python_without_package(folder / "python")),
-        SPARK_LOG_DIR=str(folder),
-        SPARK_PID_DIR=str(folder),
-    )
-    settings = SETTINGS | {
-        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={logging.as_uri()}",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
-    command = [f"{environment['SPARK_HOME']}/sbin/start-connect-server.sh", "--wait", "--master", "local[2]"]
-    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    process = Running.start(command, folder / "log", environment, folder)
-    try:
-        port = process.wait_for(r"server started at: \S+:(\d+)", 120)[1]
-        yield Server(f"sc://127.0.0.1:{port}", folder)
-    finally:
-        process.stop()
+    with connect_server(folder, SETTINGS, PYSPARK_PYTHON=str(python_without_package(folder / "python"))) as url:
+        yield Server(url, folder)
 
 
 def test_the_suite_passes_over_connect(server: Server) -> None:
@@ -231,26 +195,6 @@ def by_user(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]
 
 def means(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], float]:
     return {(row["experiment_id"], row["metric"]): row["mean"] for row in rows}
-
-
-def test_the_values_are_those_of_the_definitions(remote: dict[str, Any]) -> None:
-    result = by_user(remote["users"])
-    assert_close(result, obvious(LOG, METRICS, resolve("standard")))
-    assert result["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 2, rel=1e-14)
-    assert result["known", "u2"]["ndcg_at_10"] == pytest.approx((1 / log2(3)) / (1 / log2(2)), rel=1e-14)
-    # The metric that the program defines.
-    assert (result["known", "u1"]["top_gain_at_3"], result["known", "u2"]["top_gain_at_3"]) == (1, 1)
-    assert means(map(numbers, remote["written averages"]))["known", "ap"] == pytest.approx(
-        ((1 / 1 + 2 / 3) / 2 + 1 / 2) / 2, rel=1e-14
-    )
-    # The judgements add one relevant item that was never shown, so m is 3 and 2.
-    judged = by_user(remote["judged"])
-    assert judged["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3, rel=1e-14)
-    assert judged["known", "u2"]["ap"] == pytest.approx((1 / 2) / 2, rel=1e-14)
-    # The items at positions 1, 2, 3 have the scores 2, 4, 1.
-    by_score = by_user(remote["by score"])
-    assert by_score["known", "u1"]["ap"] == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-14)
-    assert by_score["known", "u2"]["ap"] == 1
 
 
 def test_a_run_writes_partitions_that_other_tools_can_read(remote: dict[str, Any], desk: Path) -> None:

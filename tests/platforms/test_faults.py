@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,13 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import connect_session
 from rankmetrics_spark.job import run
 from tests.helpers.commands import ROOT, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, exact, parquet
 from tests.platforms.faults import KILLED, NEVER, child
 from tests.platforms.s3_server import Bucket, s3_server
-from tests.platforms.support import Running
+from tests.platforms.support import connect_server, lakehouse_settings
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
 FEW = int(os.environ.get("FAULT_KILLS", "8"))
@@ -43,38 +41,6 @@ LOGS = {
 TOTAL = {"kills": 0, "lost": 0, "mixed": 0, "repairs": 0}
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["rankmetrics_spark.job", "pyspark.sql.connect.session", "pyarrow.dataset"])
-
-
-@contextmanager
-def server(folder: Path, settings: dict[str, str]) -> Iterator[str]:
-    """A Connect server with the Spark of this Python."""
-    own = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
-    logging = folder / "log4j2.properties"
-    logging.write_text(
-        "rootLogger.level = warn\nrootLogger.appenderRef.console.ref = console\n"
-        "logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer\nlogger.server.level = info\n"
-        "appender.console.type = Console\nappender.console.name = console\n"
-        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n%ex\n"
-    )
-    own["spark.driver.extraJavaOptions"] = f"{QUICK_JAVA} -Dlog4j2.configurationFile={logging.as_uri()}"
-    environment = spark_environment(SPARK_LOG_DIR=str(folder), SPARK_PID_DIR=str(folder), PYTHONPATH=str(ROOT))
-    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--class", main, "--master", "local[2]"]
-    command += [word for name, value in (own | settings).items() for word in ("--conf", f"{name}={value}")]
-    process = Running.start([*command, "spark-internal"], folder / "log", environment, folder)
-    try:
-        port = process.wait_for(r"server started at: \S+:(\d+)", 180)[1]
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        process.stop()
 
 
 @dataclass
@@ -211,7 +177,7 @@ def killed_often(place: Place) -> None:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, SparkSession]]:
     jars = ",".join(map(str, sorted((ROOT / ".jars" / "s3").glob("*.jar"))))
-    with server(tmp_path_factory.mktemp("server"), {"spark.jars": jars}) as url:
+    with connect_server(tmp_path_factory.mktemp("server"), {"spark.jars": jars}, PYTHONPATH=str(ROOT)) as url:
         spark = connect_session(url)
         yield url, spark
         spark.stop()
@@ -382,17 +348,7 @@ class OnS3(Place):
 @pytest.fixture(scope="module")
 def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, SparkSession]]:
     folder = tmp_path_factory.mktemp("lakehouse")
-    settings = {
-        "spark.jars": ",".join(sorted(map(str, (ROOT / ".jars" / "lakehouse").glob("*.jar")))),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": str(folder / "ice"),
-        "spark.databricks.delta.snapshotPartitions": "1",
-    }
-    with server(folder, settings) as url:
+    with connect_server(folder, lakehouse_settings(folder), PYTHONPATH=str(ROOT)) as url:
         spark = connect_session(url)
         yield url, spark
         spark.stop()

@@ -28,8 +28,8 @@ from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.days import DAYS, METRICS, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.helpers.readme import blocks, commands, rename, section
+from tests.platforms.support import LAKEHOUSE, lakehouse_settings
 
-JARS = ROOT / ".jars" / "lakehouse"
 DAY_BEFORE = "2026-11-19"
 QUICK = f"{QUICK_JAVA} -XX:+UseSerialGC"
 MORE = ["ap@5", "ndcg@5"]
@@ -44,22 +44,11 @@ LATER = [*a_list([1, 0], "someone else", "007"), Shown("b", "u", None, 1, 1), *W
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session with both formats: Delta tables in Spark's own catalog, Iceberg tables in the catalog ``ice``."""
-    jars = sorted(map(str, JARS.glob("*.jar")))
-    assert len(jars) == 3, f"Delta and Iceberg are not in {JARS}; make test-lakehouse fetches them"
+    """One session with both formats."""
     warehouse = tmp_path_factory.mktemp("warehouse")
-    settings = {
-        "spark.jars": ",".join(jars),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-        "spark.sql.catalog.ice.warehouse": str(warehouse / "ice"),
+    settings = lakehouse_settings(warehouse) | {
         "spark.sql.warehouse.dir": str(warehouse / "own"),
         "spark.sql.shuffle.partitions": "2",
-        # Otherwise Delta reads its log in fifty tasks.
-        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         # Few rows and many different plans: the optimizing compiler would cost more time than it saves.
         "spark.driver.extraJavaOptions": QUICK,
@@ -561,7 +550,7 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     environment = spark_environment()
     words = commands("spark-submit", section("Delta and Iceberg"))[number]
     coordinates = words[words.index("--packages") + 1]
-    jars = [path for path in JARS.glob("*.jar") if path.name.startswith("delta-") == (number == 0)]
+    jars = [path for path in LAKEHOUSE.glob("*.jar") if path.name.startswith("delta-") == (number == 0)]
     # The command names one of these jars; Spark would also fetch the jar that it depends on.
     assert coordinates.split(":")[1:] in [path.stem.rsplit("-", 1) for path in jars]
     names = {"--packages": "--jars", coordinates: ",".join(map(str, jars))}
