@@ -27,6 +27,7 @@ _WHY = {
     "candidates": "every pair of rankers is compared",
     "cluster": "interleaving takes users as units",
     "mean_over": "every user of interleaved lists counts once",
+    "cap": "every user of interleaved lists counts once",
     "only_changed": "rankers meet in the same lists",
     "trigger": "every user meets all rankers",
     "shared_users": "every user meets all rankers",

@@ -8,9 +8,10 @@ import numpy as np
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared
 from rankmetrics_spark.comparison.families import interval, intervals_at
-from rankmetrics_spark.comparison.measures import SIDES
-from rankmetrics_spark.comparison.notes import analysed, effective_units, notes
+from rankmetrics_spark.comparison.measures import ALIKE, SIDES
+from rankmetrics_spark.comparison.notes import analysed, notes
 from rankmetrics_spark.comparison.registry import statistic
+from rankmetrics_spark.comparison.table import CAP
 from rankmetrics_spark.comparison.totals import replicate_means
 
 PAIRED_T, WELCH = "paired t", "welch"
@@ -168,10 +169,22 @@ def lists(rows: Compared) -> tuple[st.Ints, ...]:
 
 @statistic("effective_users_baseline", "effective_users_candidate", needs="lists")
 def effective_users(rows: Compared) -> tuple[st.Floats, ...]:
-    """How many users with equally many lists those of each side are worth: (Σ n)² / Σ n² (Kish 1965). Below 50 `note`
-    says so where a few users have most of the lists.
+    """How many users with equally many lists those of each side are worth: (Σ n)² / Σ n² (Kish 1965), with at most
+    `cap` lists each. Below 50 a permutation of the users decides where a few of them have most of the lists.
     """
-    return tuple(effective_units(rows))
+    return tuple(rows.hard.effective)
+
+
+@statistic(needs="cap")
+def cap(rows: Compared) -> st.Floats:
+    """Lists of a user that count at most; without `mean_over: lists`, the largest value that counts, of metrics without
+    an upper bound. Means, differences and numbers of lists of the row are those with it.
+    """
+    columns, caps = {f"{CAP}{metric.column}": str(metric) for metric in rows.question.metrics}, {}
+    for key in rows.totals.sums:
+        if key.kind == ALIKE and key.metric in columns:
+            caps[columns[key.metric]] = float(str(key.candidate))
+    return np.array([caps.get(key.metric, np.nan) for key in rows.keys])
 
 
 @statistic(sch.CLUSTER, type="string", needs="cluster")
@@ -404,7 +417,8 @@ def cuped(rows: Compared) -> tuple[st.Floats, ...]:
 @statistic(*(f"{sch.SPARSE}_{name}" for name in ("p_value", *sch.BOUNDS)), needs="sparse")
 def sparse(rows: Compared) -> tuple[st.Floats, ...]:
     """P-value and intervals of the test that decides where t does not hold (see `test` and "Few hits"), not corrected;
-    null where t decides.
+    null where t decides. Of users with very different numbers of lists there is no interval, unless a `cap` makes them
+    alike.
     """
     of, share = rows.deciding, rows.deciding_relative
     numbers = (of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high)

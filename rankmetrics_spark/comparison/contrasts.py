@@ -118,7 +118,8 @@ def diluted(rows: Compared) -> tuple[st.Floats, ...]:
         whole = st.diluted(rows.plain, some, some + others, rows.request.confidence)
         known = rows.testable & ~(rows.hard.decides & ~rows.hard.dense)
         bounds = (np.where(known, each, np.nan) for each in (whole.ci_low, whole.ci_high))
-        return np.full(len(rows.keys), np.nan), whole.difference, *bounds
+        difference = np.where(np.isnan(whole.standard_error), np.nan, whole.difference)
+        return np.full(len(rows.keys), np.nan), difference, *bounds
     changed, n = rows.pair.difference, rows.n_both.astype(object)
     everyone = st.paired_t(st.Moments(n, changed.total, changed.squares), rows.request.confidence)
     shares = rows.n_users / np.where(rows.n_both == 0, np.nan, rows.n_both)

@@ -1,4 +1,4 @@
-"""Rows for which t does not hold: few users with a hit, or skewed values in experiments of different size.
+"""Rows for which t does not hold: few users with a hit, skewed values in experiments of different size, heavy users.
 
 The error of t grows with the skewness of the difference. That of two means of different users, under equal chances, is
 ``k3 (1 / n1**2 - 1 / n0**2) / (s**2 (1 / n0 + 1 / n1))**1.5``, with the moments of all users of both: an experiment
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 #: Fewer users with a hit are expected in the smaller experiment, or differ in a pair: t does not decide.
 FEW_HITS = 20
+#: Below so many effective users of an experiment, its heavy users are said, and t does not decide.
+EFFECTIVE_USERS = 50
+#: Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are.
+_EVEN = 2 / 3
 #: Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests.
 SKEWED = 0.1
 PERMUTATION, SIGN_FLIPS, BOSCHLOO, HALL = SPARSE_TESTS
@@ -41,17 +45,57 @@ class Hard:
 
     @cached_property
     def decides(self) -> st.Bools:
-        """(g,) whether a row is one of these; over several looks, lists and clusters none is."""
+        """(g,) whether a row is one of these; over several looks none is, of lists and clusters the heavy ones."""
         rows = self.rows
         t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t or rows.question.machine
         moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
-        return np.asarray(moving & (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone))
+        return np.asarray(moving & (self.heavy | (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone)))
+
+    @cached_property
+    def effective(self) -> list[st.Floats]:
+        """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
+
+        Source: Kish, Survey Sampling (1965).
+        """
+        rows, result = self.rows, []
+        of_both = rows.totals.of("pair_lists", rows.keys)
+        for own, lists in zip(rows.totals.sides("arm_lists", rows.keys), "mn", strict=True):
+            n, squares = (np.where(rows.paired, of_both[lists * i], own["n" * i]) for i in (1, 2))
+            known = squares != 0
+            result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**st.LIMB_UNIT, np.nan).astype(float))
+        return result
+
+    @cached_property
+    def uneven(self) -> list[st.Bools]:
+        """(g,) whether a few units of the baseline, and of the candidate, have most of the lists."""
+        n = (np.where(self.rows.paired, self.rows.both["both"], sums["n"]) for sums in self.rows.arms)
+        each = zip(self.effective, n, strict=True)
+        return [worth < np.minimum(EFFECTIVE_USERS, users * _EVEN) for worth, users in each]
+
+    @cached_property
+    def _units(self) -> list[list[st.Floats]]:
+        """Of each row that is uneven, the units: of both, or of each experiment; empty where not all are kept."""
+        rows, found = self.rows, []
+        for i, key in enumerate(rows.keys):
+            sides = [rows.count(i, place, "n") for place in SIDES]
+            kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
+            if rows.paired[i]:
+                kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
+            asked = self.uneven[0][i] | self.uneven[1][i] and rows.request.looks == "one" and not rows.question.only_t
+            each = [rows.totals.units(key) for key, _ in kept] if asked else []
+            found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
+        return found
+
+    @cached_property
+    def heavy(self) -> st.Bools:
+        """(g,) whether a few units have most of the lists, and all units are kept, so that they can be permuted."""
+        return np.array([bool(each) for each in self._units], bool)
 
     @cached_property
     def rates(self) -> st.Bools:
         """(g,) whether all values of two experiments of different users are 0 or 1."""
         both = [sums["hits"] + sums["misses"] == sums["n"] for sums in self.rows.arms]
-        return np.asarray(both[0] & both[1] & ~self.rows.paired)
+        return np.asarray(both[0] & both[1] & ~self.rows.paired & (not self.rows.by_ratio))
 
     @cached_property
     def expected(self) -> st.Floats:
@@ -78,7 +122,7 @@ class Hard:
         rows = self.rows
         hits, n = (rows.arms[0][name] + rows.arms[1][name] for name in ("hits", "n"))
         differ = np.where(rows.paired, self.expected / np.maximum(rows.both["both"], 1), hits / np.maximum(n, 1))
-        return np.asarray((differ >= 0.5) & (np.abs(self._skewness) <= SKEWED) & ~self.rates)
+        return np.asarray((differ >= 0.5) & (np.abs(self._skewness) <= SKEWED) & ~self.rates & ~self.heavy)
 
     @cached_property
     def _skewness(self) -> st.Floats:
@@ -99,7 +143,7 @@ class Hard:
     @cached_property
     def skewness(self) -> st.Floats:
         """(g,) what Hall's transformation takes away; 0 where bounds are t's, NaN where they are not known by t."""
-        unknown = (self.few | self.rates) & ~self.dense
+        unknown = (self.few | self.rates | self.heavy) & ~self.dense
         bent = np.where(self.dense, 0.0, np.where(unknown, np.nan, self._skewness))
         return np.where(self.decides, bent, 0.0)
 
@@ -112,7 +156,11 @@ class Hard:
         for i in np.flatnonzero(self.decides).tolist():
             n, hits = ([rows.count(i, place, name) for place in SIDES] for name in ("n", "hits"))
             names[i] = HALL
-            if self.rates[i]:
+            if self.heavy[i]:
+                units = self._units[i]
+                names[i] = SIGN_FLIPS if rows.paired[i] else PERMUTATION
+                p[i] = st.swapped_ratio_p(units[0]) if rows.paired[i] else st.permuted_ratio_p(units[0], units[1])
+            elif self.rates[i]:
                 names[i], p[i] = BOSCHLOO, st.boschloo_p((hits[0], hits[1]), (n[0], n[1]))
             elif self.few[i] and rows.paired[i]:
                 values = rows.totals.values(rows.keys[i]._replace(kind="pair_values"), int(self.expected[i]))

@@ -26,11 +26,12 @@ KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds"
 MOST_JUDGED = 2**16
 #: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
 #: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
-#: ``judged`` units, it keeps the values under labels of people and of a machine.
+#: ``judged`` units, it keeps the values under labels of people and of a machine; of ``units`` with several lists, the
+#: sum of these and their number, on each side.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
-VALUES["untriggered_values"] = VALUES["arm_values"]
+VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 1024, "pair_units": 1024}
 #: Kind of what keeps several values of each unit -> how many.
-WIDTHS = {"arm_judged": 2, "pair_judged": 4}
+WIDTHS = {"arm_judged": 2, "pair_judged": 4, "arm_units": 2, "pair_units": 4}
 #: An experiment with more values other than 0 keeps none in its segments.
 MOST_IN_SEGMENTS = 2**14
 #: Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine.
@@ -41,6 +42,8 @@ LIMBS = len(st.RESAMPLING_LIMBS)
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
 #: Whole numbers of replicates that one process holds at most, of 8 bytes each.
 MOST_CELLS = 100_000_000
+#: Kind of a value of a column that all rows share: the column is the metric of the key, the value the candidate.
+ALIKE = "alike"
 #: Where a key of a pair holds the names of its experiments.
 BASELINE, CANDIDATE = 1, 2
 SIDES = (BASELINE, CANDIDATE)
@@ -96,20 +99,27 @@ class Totals:
         some = self.sums.get(key, np.zeros(0, np.int64))
         return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
 
+    def units(self, key: Key) -> st.Floats:
+        """(n, w) values of the units of a key, one more than are kept where there are too many."""
+        return self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
+
     def judged(self, key: Key) -> st.Floats:
-        """(n, w) values of the judged units of a key; refuse more than are kept."""
-        rows = self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
+        """The same of judged units; refuse more than are kept."""
+        rows = self.units(key)
         if len(rows) > MOST_JUDGED:
             raise ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
                               "machine: so many; the labels of people alone are enough then")  # fmt: skip
         return rows
 
     def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Floats) -> None:
-        """Keep (r,) values of judged units, which are in the groups at ``place``."""
-        rows = np.stack(columns, axis=-1).view(np.int64)
-        for i in np.unique(place).tolist():
-            segment, baseline, candidate = groups[i]
-            self.add(Key(kind, baseline, candidate, segment, metric), rows[place == i].ravel())
+        """Keep (r,) values of units, which are in the groups at ``place``."""
+        rows, order = np.stack(columns, axis=-1).view(np.int64), np.argsort(place, kind="stable")
+        first = np.flatnonzero(np.diff(place[order], prepend=-1))
+        for start, end in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+            if kind in ("arm_units", "pair_units") and end - start > VALUES[kind]:
+                continue  # nobody reads a part of them
+            segment, baseline, candidate = groups[place[order[start]]]
+            self.add(Key(kind, baseline, candidate, segment, metric), rows[order[start:end]].ravel())
 
     def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[st.Ints]) -> None:
         """Add (g,) columns of sums of these groups; those without any user are left out."""
@@ -137,11 +147,12 @@ class Totals:
     def by_test(self) -> Iterator[tuple[str, Totals]]:
         """Each test with the sums and replicates of its experiments, in the order of their names."""
         parts: dict[str, Totals] = {}
+        alike = {key: sums for key, sums in self.sums.items() if key.kind == ALIKE}
         for name in ("sums", "replicates"):
             for key, values in getattr(self, name).items():
                 test, mark, _ = str(key.candidate).partition(NAME_OF_ARM)
                 if mark:
-                    getattr(parts.setdefault(test, Totals()), name)[key] = values
+                    getattr(parts.setdefault(test, Totals({**alike})), name)[key] = values
         yield from sorted(parts.items())
 
     def add_replicates(self, key: Key, sums: st.Ints, piece: int | None = None) -> None:
@@ -209,10 +220,10 @@ class Cells:
             key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
             totals.add(key, values[rows[start:end]].view(np.int64))
 
-    def keep_judged(self, totals: Totals, metric: str, judged: st.Bools, *columns: st.Floats) -> None:
-        """Keep the values of the judged units of each experiment in each segment."""
+    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Floats) -> None:
+        """Keep the values of some units of each experiment in each segment."""
         groups, place = self._present
-        totals.keep("arm_judged", metric, groups, place[judged], *(each[judged] for each in columns))
+        totals.keep(kind, metric, groups, place[kept], *(each[kept] for each in columns))
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums."""

@@ -18,10 +18,6 @@ from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
 
-#: Below so many effective users of an experiment, its heavy users are said.
-EFFECTIVE_USERS = 50
-#: Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are.
-_EVEN = 2 / 3
 #: Fewer users with a value other than 0, or than 1, in an experiment, or that differs in a pair: no test over looks.
 HITS_OF_LOOKS = 10
 
@@ -79,7 +75,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
         more = f": {rows.keys[i].candidate} is at least {int(100 * least):,} % above it" if least > 0 else ""
         said.append(close + more)
     said.append(rows.question.days.gap if rows.question.days else None)
-    if np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]):
+    if np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.heavy[i]:
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
         where = "" if rows.paired[i] else " expected in the smaller experiment"
         n = rows.hard.expected[i]
@@ -97,31 +93,17 @@ def _least_shares(rows: Compared) -> st.Floats:
 def _heavy(rows: Compared) -> dict[int, str]:
     """Row -> how many users with equally many lists an experiment is worth, where a few users have most of them."""
     said: dict[int, str] = {}
-    units, what = rows.units, "lists" if rows.request.mean_over == "lists" else UNITS
-    effective = effective_units(rows)
+    units, by_lists = rows.units, rows.request.mean_over == "lists"
     for i, key in enumerate(rows.keys):
-        parts = []
-        for place, of_arm_here in zip(ms.SIDES, effective, strict=True):
-            n = rows.n_users[i] if rows.paired[i] else rows.count(i, place, "n")
-            if of_arm_here[i] < min(EFFECTIVE_USERS, n * _EVEN):
-                parts.append(f"as {of_arm_here[i]:.0f} equal ones in {key[place]}")
+        each = zip(ms.SIDES, rows.hard.effective, rows.hard.uneven, strict=True)
+        parts = [f"as {worth[i]:.0f} equal ones in {key[place]}" for place, worth, uneven in each if uneven[i]]
         if parts:
-            heavy = f"a few {units} have most of the {what}, so that all count {' and '.join(parts)}"
-            said[i] = f"{heavy}: chance alone gives small p-values too often"
+            said[i] = f"a few {units} have most of the {'lists' if by_lists else UNITS}, so that all count "
+            said[i] += f"{' and '.join(parts)}: "
+            more = "" if rows.request.cap else "; comparison.cap makes one possible"
+            permuted = f"all {units} were permuted, and there is no interval{more}"
+            said[i] += permuted if rows.hard.heavy[i] else "chance alone gives small p-values too often"
     return said
-
-
-def effective_units(rows: Compared) -> list[st.Floats]:
-    """(g,) how many units with equally many lists the baseline and the candidate are worth: (sum n)**2 / sum n**2.
-
-    Source: Kish, Survey Sampling (1965).
-    """
-    of_both, result = rows.totals.of("pair_lists", rows.keys), []
-    for own, lists in zip(rows.totals.sides("arm_lists", rows.keys), "mn", strict=True):
-        n, squares = (np.where(rows.paired, of_both[lists * i], own["n" * i]) for i in (1, 2))
-        known = squares != 0
-        result.append(np.where(known, n * n / np.where(known, squares, 1) / 2**st.LIMB_UNIT, np.nan).astype(float))
-    return result
 
 
 def _left_out_of_all(rows: Compared, i: int) -> str | None:

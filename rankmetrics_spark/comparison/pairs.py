@@ -110,7 +110,7 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
             in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
             cells.add(totals, "machine", metric, [others, in_part], u=np.where(others, f, 0.0))
-            cells.keep_judged(totals, metric, judged, some, f)
+            cells.keep_units(totals, "arm_judged", metric, judged, some, f)
             continue
         without = rows.left_out(metric, values)
         if without.any():
@@ -119,6 +119,8 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             known = ~np.isnan(some)
             n = np.where(known, rows.lists[metric], 0.0)
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
+            if totals.keeps_values and labels == [EVERYONE]:
+                cells.keep_units(totals, "arm_units", metric, known, v * n, n)
         if metric in rows.before:
             before = summable(rows.before[metric])
             known = ~np.isnan(some) & ~np.isnan(before)
@@ -189,6 +191,11 @@ class RowPairs:
             key = Key("pair_values", baseline, candidate, segment, metric)
             totals.add(key, some[some != 0].view(np.int64))
 
+    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Floats) -> None:
+        """Keep the values of some units of each pair in each segment."""
+        place = np.searchsorted(self.starts, np.flatnonzero(kept), "right") - 1
+        totals.keep(kind, metric, self.names, place, *(each[kept] for each in columns))
+
 
 #: Pairs of rows that are added up in one go.
 _AT_ONCE = 2**18
@@ -240,6 +247,8 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         if metric in rows.lists:
             m, n = (np.where(both, rows.lists[metric][side], 0.0) for side in (pairs.left, pairs.right))
             pairs.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
+            if totals.keeps_values and pairs.names[0][0] == EVERYONE:
+                pairs.keep_units(totals, "pair_units", metric, both, x * m, m, y * n, n)
         if metric in rows.before_own:
             before, after, known = pairs.of_both(rows.before_own[metric])
             known &= both
@@ -252,8 +261,7 @@ def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.
     (x, y, judged), (f, g, known) = (pairs.of_both(each) for each in (values, machine))
     others, judged = known & ~judged, known & judged
     pairs.add(totals, "machine_pair", metric, (others,), x=np.where(others, f, 0.0), d=np.where(others, g - f, 0.0))
-    place = np.searchsorted(pairs.starts, np.flatnonzero(judged), "right") - 1
-    totals.keep("pair_judged", metric, pairs.names, place, *(each[judged] for each in (x, f, y, g)))
+    pairs.keep_units(totals, "pair_judged", metric, judged, x, f, y, g)
 
 
 def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:

@@ -53,6 +53,7 @@ def compare(
     only_changed: bool = False,
     target: str = "population",
     trigger: str | None = None,
+    cap: float | None = None,
 ) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -99,6 +100,9 @@ def compare(
         target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
         trigger: A flag of the log, set where lists could differ: only users who have it are compared. It is a boolean
             column of ``user_metrics``; the effect over all users is shown too.
+        cap: The most lists of a user that count with ``mean_over: lists``, or the largest value: a share or a number.
+            A share, such as 0.99, is of the users of all experiments who are not above the cap. Without lists, it is
+            about metrics that have no upper bound.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -200,7 +204,7 @@ def development(table: tables.UserTable, comparison: cfg.Comparison, dates: tupl
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
     of_users = {"mean_over": ("users", "users"), "cluster": (None, "null"), "only_changed": (False, "false")}
-    for name, (usual, word) in (of_users | {"trigger": (None, "null")}).items():
+    for name, (usual, word) in (of_users | dict.fromkeys(("trigger", "cap"), (None, "null"))).items():
         if (value := getattr(comparison, name)) != usual:
             which = "all " if name in ("only_changed", "trigger") else ""
             why = f"{word}, since an effect over time is one of {which}users"

@@ -36,8 +36,6 @@ CELLS_AT_ONCE = 2**24
 #: Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million.
 PIECE = 2**11
 ROWS_OF_PIECES = 2**9
-#: Kind of the sums of a value of such a column, whose name is the metric of the key, and itself the candidate.
-ALIKE = "alike"
 _PREFIX = "_alike_"
 #: Column -> what is said where its rows have several values.
 _SEVERAL = {
@@ -87,7 +85,7 @@ def _in_parts(
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     n = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, most_replicates(request))))
-    each = tables.parts(table)
+    each = tables.parts(tables.capped(table, request))
     layouts = (Layout(metrics, tuple(part.segments), part.combinations, not i, n) for i, part in enumerate(each))
     steps = (
         eng.Step(partial(body, layout=layout, request=request), schema).of(
@@ -98,7 +96,7 @@ def _in_parts(
                 *([tables.flag_of(part, part.trigger)] if part.trigger is not None else ()),
                 *tables.shares_without(part),
                 *tables.machine_columns(part),
-                *alike_columns(part.alike),
+                *alike_columns([*part.alike, *(name for name in part.rows.columns if name.startswith(tables.CAP))]),
                 *[tables.REPEATED] * (tables.REPEATED in part.rows.columns),
             )
         )
@@ -271,7 +269,7 @@ def noted(batches: eng.Batches, totals: ms.Totals) -> eng.Batches:
     for batch in batches:
         for name in (name for name in batch.schema.names if name.startswith(_PREFIX)):
             for value in pc.unique(batch.column(name)).to_pylist():
-                key = ms.Key(ALIKE, "", str(value), EVERYONE, name.removeprefix(_PREFIX))
+                key = ms.Key(ms.ALIKE, "", str(value), EVERYONE, name.removeprefix(_PREFIX))
                 totals.sums[key] = np.ones(1, np.int64)
         yield batch
 
@@ -285,7 +283,7 @@ def refuse_several(totals: ms.Totals) -> None:
     if any(key.kind == "arm" and key.candidate is None for key in totals.sums):
         raise InputError(f"user_metrics has rows without a value of {EXPERIMENT}; allowed: an experiment in each row")
     for name, sentence in _SEVERAL.items():
-        if sum(key.kind == ALIKE and key.metric == name for key in totals.sums) > 1:
+        if sum(key.kind == ms.ALIKE and key.metric == name for key in totals.sums) > 1:
             raise InputError(sentence)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Comparison, Days, listed
+from rankmetrics_spark.config import Comparison, Days, listed, refuse
 from rankmetrics_spark.engines import as_text, engine_of, in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
@@ -35,6 +35,8 @@ MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
 MEMBER, IS_ALONE = "_member", "_alone"
+#: Prefix of columns with the cap of a metric.
+CAP = "_cap_"
 #: Column of a row: whether the user is triggered.
 TRIGGERED = "_triggered"
 #: Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks.
@@ -216,11 +218,50 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
 
 
 def lists_by_metric(table: UserTable) -> Iterator[str]:
-    """Columns for ``by_user``: the lists of a user that have a value, at least one: nothing shown is an empty list."""
-    columns = table.rows.columns
-    check_column(columns, sch.N_LISTS, "mean_over: lists")
+    """Columns for ``by_user``: the lists of a user that have a value, or the cap of the metric if that is lower."""
     for metric in table.metrics:
-        yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
+        lists, cap = _weight(table, metric), f"{CAP}{metric.column}"
+        yield f"{f'least({lists}, {cap})' if cap in table.rows.columns else lists} AS {LISTS}{metric.column}"
+
+
+def _weight(table: UserTable, metric: Metric) -> str:
+    """SQL: the lists of a user that have a value, at least one: nothing shown is an empty list."""
+    check_column(table.rows.columns, sch.N_LISTS, "mean_over: lists")
+    return f"double(greatest({lists_of(metric.column, table.rows.columns)}, 1L))"
+
+
+def capped(table: UserTable, request: Comparison) -> UserTable:
+    """The table with the cap of each metric as a column: of lists, or of values, which are no larger then.
+
+    It is the same for all experiments and segments: a quantile of all users with a value, or the number that is given.
+
+    Raises:
+        ConfigError: There is nothing to cap.
+    """
+    if request.cap is None:
+        return table
+    of_lists = request.mean_over == "lists"
+    metrics = [metric for metric in table.metrics if of_lists or math.isinf(metric.definition.range[1])]
+    if not metrics:
+        allowed = "null, mean_over: lists, or metrics without an upper bound, such as cg@5"
+        raise refuse(request.path_of("cap"), request.cap, f"{allowed}, since each metric has one")
+    caps = {}
+    for metric in metrics:
+        known = f"nullif(double({metric.column}), double('NaN'))"
+        value = f"if({known} IS NULL, NULL, {_weight(table, metric)})" if of_lists else known
+        quantile = f"percentile_disc({request.cap!r}D) WITHIN GROUP (ORDER BY {value})"
+        caps[metric.column] = f"double({request.cap!r})" if request.cap > 1 else quantile
+    of_all = table.rows if request.cap < 1 else table.rows.sparkSession.range(1)
+    caps_of_all = of_all.selectExpr(*(f"{cap} AS {CAP}{name}" for name, cap in caps.items()))
+
+    def with_caps(rows: DataFrame) -> DataFrame:
+        """The rows with the caps."""
+        joined = rows.crossJoin(caps_of_all)
+        least = {name: F.expr(f"if({name} > {CAP}{name}, {CAP}{name}, {name})") for name in caps}
+        return joined if of_lists else joined.withColumns(least)
+
+    within = {name: (with_caps(rows), column) for name, (rows, column) in table.within.items()}
+    return replace(table, rows=with_caps(table.rows), within=within)
 
 
 def machine_columns(table: UserTable) -> list[str]:

@@ -96,6 +96,16 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
     return margins
 
 
+def _cap(path: str, value: object) -> float:
+    """A share of the users, or the cap itself."""
+    plain = fd.fraction(value)
+    size = float(plain) if isinstance(plain, (int, float)) and not isinstance(plain, bool) else 0.0
+    if not 0 < size < 1e18 or size == 1:
+        allowed = "a share of the users such as 0.99, who are not above it, or the cap itself, a number above 1"
+        raise fd.refuse(path, value, allowed)
+    return size
+
+
 def _each(read: fd.Read) -> fd.Read:
     """The items of a list, each once."""
 
@@ -139,6 +149,7 @@ class Comparison(SectionWithOptions):
         design: ``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in
             both).
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
+        cap: The most lists of a user that count with ``mean_over: lists``, or the largest value: a share or a number.
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
@@ -172,6 +183,7 @@ class Comparison(SectionWithOptions):
     cluster: str | None = option("cluster")
     only_changed: bool = option("only_changed")
     trigger: str | None = option("trigger")
+    cap: float | None = fd.key(None, _cap)
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, _switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
@@ -279,7 +291,7 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
 
 
 _NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cluster", "mean_over",
-                     "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
+                     "cap", "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
 
 
 def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:

@@ -108,7 +108,7 @@ def reads_users_again(config: Config) -> bool:
     """Whether a comparison reads the users twice, or gates limit segments that are too small to be published."""
     compared = config.comparison
     limited = any(gate.compares and gate.segment != sch.EVERYONE for gate in config.every_gate)
-    return compared.wilcoxon or bool(compared.min_users and limited)
+    return compared.wilcoxon or (compared.cap or 1) < 1 or bool(compared.min_users and limited)
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,10 @@ from .sparse import boschloo_p as boschloo_p
 from .sparse import flipped_p as flipped_p
 from .sparse import newcombe as newcombe
 from .sparse import permuted_p as permuted_p
+from .sparse import permuted_ratio_p as permuted_ratio_p
 from .sparse import skewed_p as skewed_p
 from .sparse import straightened as straightened
+from .sparse import swapped_ratio_p as swapped_ratio_p
 from .sparse import third_cumulant as third_cumulant
 from .variance_reduction import CovariateMoments as CovariateMoments
 from .variance_reduction import cuped_denominator_independent as cuped_denominator_independent

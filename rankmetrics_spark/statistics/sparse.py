@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, gammaln, ndtri, stdtr
 
-from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, Whole
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Bools, Floats, Moments, Whole
 from rankmetrics_spark.statistics.resampling import random_bits
 from rankmetrics_spark.statistics.significance import Estimate
 
@@ -45,12 +45,55 @@ def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float
     """
     pool = np.concatenate([baseline, candidate])
     order = np.argsort(pool, kind="stable")
-    pool, side = pool[order], (order >= len(baseline)).astype(float)[:, None]
-    found = _studentised([(one * value, one * value * value) for one, value in zip(side, pool, strict=True)], pool, n)
+    pool, side = pool[order], order >= len(baseline)
+    return _two_sided(side, lambda masks: _studentised(masks, np.stack([pool, pool * pool]), n), n)
+
+
+def permuted_ratio_p(baseline: Floats, candidate: Floats) -> float:
+    """The same of ratios of sums, such as means over lists: users change sides with all of their lists.
+
+    Args:
+        baseline: (u, 2) sum of a user's values and number of their lists, in any order; at least 2 users.
+        candidate: Likewise.
+
+    >>> one = np.ones(3)
+    >>> round(permuted_ratio_p(np.stack([0 * one, one], 1), np.stack([2 * one, 2 * one], 1)), 1)  # 1 of 20 in each tail
+    0.1
+    """
+    pool = np.concatenate([baseline, candidate])
+    order = np.lexsort(pool.T[::-1])
+    (y, lists), side, n = pool[order].T, order >= len(baseline), (len(baseline), len(candidate))
+    columns = np.stack([y, y * y, lists, y * lists, lists * lists])
+    return _two_sided(side, lambda masks: _studentised(masks, columns, n), n)
+
+
+def swapped_ratio_p(pairs: Floats) -> float:
+    """The same of users who are in both: how often chance gives such a difference if it says which side is whose.
+
+    Args:
+        pairs: (u, 4) sum of values and number of lists in the baseline, then in the candidate; in any order.
+
+    >>> pairs = np.array([[0.0, 1.0, value, 1.0] for value in (1, 2, 3)])
+    >>> round(swapped_ratio_p(pairs), 2)  # 2 of 8 ways: all that are swapped, and none
+    0.25
+    """
+    x, m, y, n = pairs[np.lexsort(pairs.T[::-1])].T
+    theirs, ours = (np.stack([v, v * v, k, v * k, k * k, v * other]) for v, k, other in ((y, n, m), (x, m, n)))
+    shared = np.stack([x * y, m * n])
+
+    def studentised(masks: Any) -> Floats:
+        """Of the candidate, what it keeps and what the swapped users have in the baseline."""
+        return _studentised(masks, theirs - ours, (len(x), len(x)), (theirs + ours, ours, shared))
+
+    return _two_sided(np.ones(len(x), bool), studentised, None)
+
+
+def _two_sided(side: Bools, studentised: Any, n: tuple[int, int] | None) -> float:
+    """Twice the smaller tail of the data among permutations; ``side`` are the users of the candidate."""
+    found = studentised(side.astype(float)[:, None])
     larger = smaller = drawn = 0
     for draws in DRAWS:
-        more = draws - drawn
-        t = _studentised(_drawn(pool, n, more, drawn), pool, n)
+        t = studentised(_drawn(len(side), n, draws - drawn, drawn))
         slack = _TIED * np.maximum(1.0, np.abs(found))
         larger += int(np.count_nonzero(t >= found - slack))
         smaller += int(np.count_nonzero(t <= found + slack))
@@ -60,33 +103,60 @@ def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float
     return float(min(1.0, 2 * (1 + min(larger, smaller)) / (1 + drawn)))
 
 
-def _drawn(pool: Floats, n: tuple[int, int], draws: int, start: int) -> Any:
-    """Yield what each value adds to the sum and to the sum of squares of the candidate in every permutation."""
-    room, users = np.full(draws, float(n[1])), sum(n)
-    keys = np.arange(len(pool), dtype=np.uint64)
-    for place, value in enumerate(pool.tolist()):
+def _drawn(places: int, n: tuple[int, int] | None, draws: int, start: int) -> Any:
+    """Yield whether each user is the candidate's in every permutation; by a coin where they are in both."""
+    room, users = (None, 0) if n is None else (np.full(draws, float(n[1])), sum(n))
+    keys = np.arange(places, dtype=np.uint64)
+    for place in range(places):
         words = random_bits(keys[place : place + 1], _SEED + start, draws)[0]
+        chance = (words >> np.uint64(11)) * 2.0**-53
+        if room is None:
+            yield chance < 0.5
+            continue
         # Without replacement: so many of the places that are left are the candidate's.
-        taken = (words >> np.uint64(11)) * 2.0**-53 * (users - place) < room
+        taken = chance * (users - place) < room
         room -= taken
-        yield taken * value, taken * (value * value)
+        yield taken
 
 
-def _studentised(added: Any, pool: Floats, n: tuple[int, int]) -> Floats:
-    """Differences of the means in standard errors, from what each value adds to the candidate."""
-    total = squares = all_values = all_squares = 0.0
-    for (value, square), each in zip(added, pool.tolist(), strict=True):
-        total, squares = total + value, squares + square
-        all_values, all_squares = all_values + each, all_squares + each * each
+def _studentised(masks: Any, columns: Floats, n: tuple[int, int], pairs: tuple[Floats, ...] = ()) -> Floats:
+    """Differences of the means in standard errors, in every permutation.
+
+    Args:
+        masks: Who is the candidate's, user by user.
+        columns: (k, u) what a user adds to the sums of the candidate: value and its square; of a ratio, the number of
+            lists, its product with the value, and its square, too.
+        n: Users of both.
+        pairs: Of users in both: sums of both, those of the baseline, and products of the two sides.
+    """
+    sums: Any = 0.0
+    for one, each in zip(masks, columns.T, strict=True):
+        sums = sums + each[:, None] * one
+    # Added one after the other, as those of the candidate.
+    everyone, ours = (np.cumsum(each, axis=1)[:, -1:] for each in (pairs or (columns, np.zeros((len(columns), 1))))[:2])
+    sums = sums + ours
+    if len(columns) == 2:
+        # A user has one list.
+        whole = everyone[1] / sum(n)
+        arms = [(v, vv, users, v, users) for (v, vv), users in zip((everyone - sums, sums), n, strict=True)]
+    else:
+        whole, arms = everyone[1] / everyone[4], [tuple((everyone - sums)[:5]), tuple(sums[:5])]
     means, errors = [], []
-    for of_arm, of_squares, users in ((all_values - total, all_squares - squares, n[0]), (total, squares, n[1])):
-        means.append(of_arm / users)
-        variance = (of_squares - of_arm * means[-1]) / (users - 1)
-        errors.append(np.where(variance > _TIED * all_squares / sum(n), variance, 0.0) / users)
-    difference, error = means[1] - means[0], np.sqrt(errors[0] + errors[1])
+    for (y, yy, lists, yn, nn), users in zip(arms, n, strict=True):
+        means.append(y / lists)
+        variance = (yy - 2 * means[-1] * yn + means[-1] ** 2 * nn) / (users - 1) * (users / lists) ** 2
+        errors.append(np.where(variance > _TIED * whole, variance, 0.0) / users)
+    difference, squared = means[1] - means[0], errors[0] + errors[1]
+    if pairs:
+        products, lists = np.cumsum(pairs[2], axis=1)[:, -1], arms[0][2] * arms[1][2]
+        crossed = means[0] * sums[5] + means[1] * (everyone - sums)[5]
+        covariance = products[0] - crossed + means[0] * means[1] * products[1]
+        squared = squared - 2 * covariance * n[0] / (n[0] - 1) / lists
+        squared = np.where(squared > _TIED * whole / n[0], squared, 0.0)
+    error = np.sqrt(squared)
     # Users who are all alike in both differ by more than any others.
     t = np.divide(difference, error, out=np.sign(difference) * _ALIKE, where=error > 0)
-    return np.asarray(np.where(np.abs(difference) <= _TIED * np.sqrt(all_squares / sum(n)), 0.0, t))
+    return np.asarray(np.where(np.abs(difference) <= _TIED * np.sqrt(whole), 0.0, t))
 
 
 def flipped_p(differences: Floats) -> float:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from scipy import stats
 
 from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark.errors import ConfigError
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
 
@@ -67,3 +68,66 @@ def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_
     assert compared["p_value"] == pytest.approx(expected.pvalue, rel=1e-8)
     again = compare(result.user_metrics, "a", mean_over="lists").collect()
     assert [row.asDict() for row in again] == [compared.asDict()]
+
+
+@pytest.mark.both_engines
+def test_a_cap_is_a_quantile_of_the_lists_or_values_of_all_users_who_have_one(spark: SparkSession) -> None:
+    rng, n = np.random.default_rng(2), 150
+    users = pd.DataFrame({"experiment_id": ["a"] * n + ["b"] * n, "user_id": [f"u{i}" for i in range(2 * n)]})
+    users = users.assign(n_relevant=1, n_lists=np.ceil(rng.pareto(1.1, 2 * n) + 0.01).astype(int))
+    users = users.assign(ap_at_10=rng.random(2 * n), cg_at_5=rng.pareto(1.5, 2 * n))
+    users.loc[[3, 200], ["ap_at_10", "n_lists"]] = [[np.nan, 10_000], [np.nan, 20_000]]
+    known = users["ap_at_10"].notna()
+
+    def rows(of: pd.DataFrame, metric: str, **options: Any) -> dict[str, Any]:
+        shuffled = spark.createDataFrame(of.sample(frac=1.0, random_state=1)).repartition(3)
+        (row,) = compare(shuffled, "a", metrics=metric, **options).collect()
+        return {name: value for name, value in row.asDict().items() if name != "cap"} | {"cap of": row["cap"]}
+
+    for share in (0.9, 0.96):
+        cap = np.quantile(users.loc[known, "n_lists"], share, method="inverted_cdf")
+        clipped, over = users.assign(n_lists=users["n_lists"].clip(upper=int(cap))), {"mean_over": "lists"}
+        row = rows(users, "ap@10", cap=share, **over)
+        assert row["cap of"] == cap and row == rows(clipped, "ap@10", cap=float(cap), **over)
+        assert row == rows(users, "ap@10", cap=int(cap), **over)
+        counts = clipped[known].groupby("experiment_id")["n_lists"].sum()
+        assert (row["n_lists_baseline"], row["n_lists_candidate"]) == (counts["a"], counts["b"])
+        cap = np.quantile(users["cg_at_5"], share, method="inverted_cdf")
+        row, arms = (
+            rows(users, "cg@5", cap=share),
+            [of.clip(upper=cap) for _, of in users.groupby("experiment_id")["cg_at_5"]],
+        )
+        assert row["cap of"] == cap and row["difference"] == pytest.approx(arms[1].mean() - arms[0].mean(), rel=1e-12)
+        assert row["p_value"] == pytest.approx(stats.ttest_ind(*arms, equal_var=False).pvalue, rel=1e-8)
+    with pytest.raises(ConfigError, match=r"cap is 0.9; allowed: null, mean_over: lists, or metrics without an upper"):
+        compare(spark.createDataFrame(users), "a", metrics="ap@10", cap=0.9).collect()
+
+
+#: Users of both experiments, power of the Pareto distribution of their lists, and the cap.
+HEAVY = [
+    (150, 150, 1.1, None),
+    (40, 360, 1.5, None),
+    (600, 600, 1.5, None),
+    (600, 600, 1.1, 0.99),
+    (90, 800, 1.3, 0.95),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "m", "power", "cap"), HEAVY)
+def test_heavy_users_make_no_more_winners_than_the_level(n: int, m: int, power: float, cap: float | None) -> None:
+    """A metric is a test: lists and values of their own, both experiments alike. Welch's test finds 13 to 16 of 100."""
+    rng, tests, found, bounds = np.random.default_rng(50), 240, [], []
+    for _ in range(4):
+        users = pd.DataFrame({"experiment_id": ["a"] * n + ["b"] * m, "user_id": [f"u{i}" for i in range(n + m)]})
+        columns: dict[str, Any] = {"n_relevant": 1, "n_lists": 1}
+        for k in range(1, tests // 4 + 1):
+            columns[f"n_lists_ap_at_{k}"] = np.ceil(rng.pareto(power, n + m) + 1e-9).astype(int)
+            columns[f"ap_at_{k}"] = np.where(rng.random(n + m) < 0.4, 0.0, rng.beta(1, 3, n + m))
+        users = pd.concat([users, pd.DataFrame(columns, index=users.index)], axis=1)
+        rows = compare(users, "a", correction="none", mean_over="lists", cap=cap).to_pandas()
+        found += rows["better"].notna().tolist()
+        bounds += ((rows["adjusted_ci_low"] > 0) | (rows["adjusted_ci_high"] < 0)).tolist()
+    assert len(found) == tests
+    for wrong in (found, bounds):
+        assert np.mean(wrong) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / tests)

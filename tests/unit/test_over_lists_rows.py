@@ -1,5 +1,6 @@
 """Means over lists against visible arithmetic, SciPy, a bootstrap over users, and what they mean for heavy users."""
 
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,15 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Mean, console, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioSums, moments_of_ratios, paired_t, welch
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    RatioSums,
+    moments_of_ratios,
+    paired_t,
+    permuted_ratio_p,
+    swapped_ratio_p,
+    welch,
+)
 from tests.helpers.users import METRIC, PAIR, apart, compared, table
 
 
@@ -62,11 +71,45 @@ def test_a_few_users_with_most_of_the_lists_are_said_with_the_users_that_they_ar
     assert [row["effective_users_baseline"], row["effective_users_candidate"]] == pytest.approx(worth, rel=1e-12)
     assert row["note"] == (
         f"a few users have most of the lists, so that all count as {worth[0]:.0f} equal ones in a and as "
-        f"{worth[1]:.0f} equal ones in b: chance alone gives small p-values too often"
+        f"{worth[1]:.0f} equal ones in b: all users were permuted, and there is no interval; comparison.cap makes one "
+        "possible"
     )
+    users = users.assign(list_count=[*lists["a"], *lists["b"]])
+    units = [np.stack([of[METRIC] * of["list_count"], of["list_count"]], 1) for _, of in users.groupby("experiment")]
+    p = swapped_ratio_p(np.concatenate(units, 1)) if paired else permuted_ratio_p(*units)
+    assert (row["test"], row["sparse_p_value"]) == ("sign flips" if paired else "permutation", p)
+    assert np.isnan([row["adjusted_ci_low"], row["sparse_ci_low"], row["adjusted_relative_ci_low"]]).all()
+    # Over several looks, and of a segment, t decides.
+    said = compared(users, Comparison("a", mean_over="lists", looks="any"))[PAIR]["note"]
+    of_segment = compared(users.assign(country="de"), Comparison("a", mean_over="lists"), segments=["country"])
+    of_segment_too = of_segment["a", "b", "country=de", METRIC]["note"]
+    assert all("chance alone gives small p-values too often" in each for each in (said, of_segment_too))
     # Few users are no heavy ones, and many effective users are enough.
     assert one(users.assign(list_count=3))["note"] is None
     assert one(users.assign(list_count=rng.integers(1, 9, 2 * n)))["note"] is None
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_permutation_of_users_with_their_lists_is_that_of_every_way(paired: bool) -> None:
+    rng, u = np.random.default_rng(3), 11
+    pairs = np.stack([rng.integers(0, 9, u), rng.integers(1, 9, u), rng.integers(2, 30, u), rng.integers(1, 9, u)], 1)
+    pairs = pairs.astype(float)
+
+    def t(a: Any, b: Any) -> float:
+        left, right = (influence(of[:, 0] / of[:, 1], of[:, 1]) for of in (a, b))
+        squared = (right - left).var(ddof=1) / u if paired else sum(z.var(ddof=1) / len(z) for z in (left, right))
+        return float((right.mean() - left.mean()) / np.sqrt(squared))
+
+    if paired:
+        tables = (np.where(np.array(each)[:, None], np.roll(pairs, 2, 1), pairs) for each in product((0, 1), repeat=u))
+        p, ways = swapped_ratio_p(pairs[::-1]), [t(each[:, :2], each[:, 2:]) for each in tables]
+    else:
+        pool, chosen = np.concatenate([pairs[:6, :2], pairs[6:, 2:]]), combinations(range(u), 5)
+        p = permuted_ratio_p(pool[:6][::-1], pool[6:])
+        ways = [t(np.delete(pool, each, 0), pool[[*each]]) for each in chosen]
+    found = t(pairs[:, :2], pairs[:, 2:]) if paired else t(pool[:6], pool[6:])
+    tails = [np.mean(side * np.array(ways) >= side * found - 1e-9) for side in (1, -1)]
+    assert p == pytest.approx(2 * min(tails), abs=8 * np.sqrt(min(tails) / 2**13) + 1e-3)
 
 
 def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:

@@ -98,6 +98,9 @@ def test_few_hits_of_the_others_are_checked_by_a_permutation_and_few_of_the_test
 def test_without_triggered_users_there_is_nothing_to_test() -> None:
     row = one(users().assign(triggered=lambda rows: rows["triggered"] & (rows["experiment"] == "a")), REQUEST)
     assert row["note"] == "no users with could_differ in b" and np.isnan(row["p_value"])
+    rows = users()
+    alone = one(rows[~rows["triggered"] | (rows["experiment"] == "a") | (rows["user"] == "b0")], REQUEST)
+    assert alone["note"] == "fewer than two users in b" and np.isnan(alone["diluted_difference"])
 
 
 def test_people_read_whom_the_row_is_about_and_what_it_is_over_everybody() -> None:
