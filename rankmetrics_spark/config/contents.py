@@ -11,6 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
+from rankmetrics_spark.doors import data_of
+
 #: Of a CSV file: engines and pandas take minutes to hours for more.
 MOST_COLUMNS = 20_000
 _MOST_LINES, _MOST_CHARACTERS = 1000, 1 << 26
@@ -22,13 +24,10 @@ _MOST_STARS = 11
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 #: Format of TREC -> its field that holds the score or the grade.
 NUMBER_AT = {"trec_run": 4, "trec_qrels": 3}
-_TOPICS = ("qid", "query", "queryid", "topic", "topicid", "user", "userid")
-_ITEMS = ("docno", "docid", "doc", "documentid", "document", "did", "pid", "item", "itemid")
-_GRADES = ("rel", "relevance", "relevancy", "grade", "label", "score", "rating", "judgment", "judgement")
 #: Format of TREC -> what a first line with names may call its fields; TREC's own files have no such line.
 HEADS = {
-    "trec_run": {0: _TOPICS, 2: _ITEMS, 3: ("rank", "position", "pos"), 4: ("score", "sim", "similarity")},
-    "trec_qrels": {0: _TOPICS, 2: _ITEMS, 3: _GRADES},
+    format: {int(place): tuple(names.split()) for place, names in fields.items()}
+    for format, fields in data_of(__name__, "heads").items()
 }
 #: Names that people give the column of a list, as far as letters and digits go.
 LIST_NAMES = "requestid searchid srchid impressionid listid pageviewid"
@@ -104,14 +103,14 @@ class Kind:
     """What the lines of a file hold where its name does not say it: how it is known, and how a config reads it.
 
     Attributes:
-        format: As a config calls it; empty if it reads no such file.
         fits: Whether the first lines are of this kind; the second argument says whether a first line of names is read.
+        format: As a config calls it; empty if it reads no such file.
         columns: Role -> column, where the place of a field says its role; a relevance only in judgements.
         in_words: What a refusal says of it, where a config reads it in another format.
     """
 
-    format: str
     fits: Callable[[Sequence[str], bool], bool]
+    format: str
     columns: Mapping[str, str] = field(default_factory=dict)
     in_words: str = ""
 
@@ -165,48 +164,20 @@ def _fits_triples(lines: Sequence[str], scores: bool) -> bool:
     return bool(rows) and scores == (len(values) > _MOST_STARS and any(float(value) % 1 for value in values))
 
 
-_USER_AND_ITEM = {"user": "_c0", "item": "_c1"}
-#: Name -> kind of file; the first one that fits counts.
-KINDS = {
-    "trec_run": Kind("trec_run", lambda lines, names: bool(_fits_trec("trec_run", lines, names))),
-    "ratings": Kind(
-        "csv",
-        _fits_ratings,
-        {**_USER_AND_ITEM, "relevance": "_c2"},
-        "user, item, rating and time in each line, which are no qrels of TREC; allowed: format csv with options: "
-        "{{sep: {sep}, header: false}} and columns: {{user: _c0, item: _c1, relevance: _c2}}",
-    ),
-    "trec_qrels": Kind(
-        "trec_qrels",
-        lambda lines, names: bool(_fits_trec("trec_qrels", lines, names)),
-        {role: role for role in ("user", "item", "relevance")},
-    ),
-    "svmlight": Kind(
-        "letor",
-        lambda lines, _: all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"),
-        in_words="rows of SVMlight (LETOR): features and grades, and no ranking; allowed: format letor as judgements, "
-        "or with a file of a ranker's scores, one per line, as source.path and this one as source.options.rows",
-    ),
-    "libsvm": Kind(
-        "",
-        lambda lines, _: all(re.match(r"\S+ \d+:\S+", line) for line in lines if line[:1] != "#"),
-        in_words="rows of SVMlight without qid, which do not say the query; allowed: such as 2 qid:7 1:0.5 # DOCUMENT",
-    ),
-    "numbers": Kind(
-        "letor",
-        lambda lines, _: all(is_number(line.strip()) for line in lines),
-        in_words="a number per line, and no rows that they are for; allowed: --judgements with the rows of SVMlight "
-        "(LETOR), or a table",
-    ),
-    "scores": Kind("csv", lambda lines, _: _fits_triples(lines, scores=True), {**_USER_AND_ITEM, "score": "_c2"}),
-    "triples": Kind("csv", lambda lines, _: _fits_triples(lines, scores=False), {**_USER_AND_ITEM, "relevance": "_c2"}),
-    "colons": Kind(
-        "csv",
-        lambda lines, _: all(2 <= line.count("::") <= 9 for line in lines),
-        in_words='fields with :: between them; allowed: options: {{sep: "::", header: false}}, with which the columns '
-        "are called _c0, _c1 and so on",
-    ),
+#: Name of a kind of file -> whether the first lines are of it, in the order in which they are looked at.
+_FITS: dict[str, Callable[[Sequence[str], bool], bool]] = {
+    "trec_run": lambda lines, names: bool(_fits_trec("trec_run", lines, names)),
+    "ratings": _fits_ratings,
+    "trec_qrels": lambda lines, names: bool(_fits_trec("trec_qrels", lines, names)),
+    "svmlight": lambda lines, _: all(re.match(r"\S+ qid:\S+ \d+:", line) for line in lines if line[:1] != "#"),
+    "libsvm": lambda lines, _: all(re.match(r"\S+ \d+:\S+", line) for line in lines if line[:1] != "#"),
+    "numbers": lambda lines, _: all(is_number(line.strip()) for line in lines),
+    "scores": lambda lines, _: _fits_triples(lines, scores=True),
+    "triples": lambda lines, _: _fits_triples(lines, scores=False),
+    "colons": lambda lines, _: all(2 <= line.count("::") <= 9 for line in lines),
 }
+#: Name -> kind of file; the first one that fits counts.
+KINDS = {name: Kind(fits=fits, **data_of(__name__, "kinds")[name]) for name, fits in _FITS.items()}
 
 
 def kind_of(file: Path, with_names: bool = True) -> str:

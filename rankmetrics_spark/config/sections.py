@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -82,28 +82,16 @@ class Format:
         endings: How the names of its files end, before ``.gz`` or ``.zst``.
     """
 
-    sections: tuple[str, ...] = ("source", "judgements")
+    sections: Sequence[str] = ("source", "judgements")
     on_sail: bool = False
     is_text: bool = False
     is_utf8: bool = False
     has_header: bool = False
-    endings: tuple[str, ...] = ()
+    endings: Sequence[str] = ()
 
 
 #: Name -> format; its reader is registered in ``sources``.
-FORMATS: dict[str, Format] = {
-    "parquet": Format(on_sail=True, is_utf8=True, has_header=True, endings=("parquet",)),
-    "csv": Format(on_sail=True, is_text=True, endings=("csv", "tsv", "inter")),
-    "json": Format(on_sail=True, is_text=True, endings=("json", "jsonl", "ndjson")),
-    "orc": Format(is_utf8=True, has_header=True, endings=("orc",)),
-    "table": Format(on_sail=True),
-    "delta": Format(),
-    "iceberg": Format(),
-    "trec_run": Format(("source",), on_sail=True, is_text=True, is_utf8=True),
-    "trec_qrels": Format(("judgements",), on_sail=True, is_text=True, is_utf8=True),
-    "json_document": Format(on_sail=True, is_text=True, is_utf8=True),
-    "letor": Format(on_sail=True, is_text=True, is_utf8=True),
-}
+FORMATS = {name: Format(**known) for name, known in data_of(__name__, "formats").items()}
 
 
 def _format_of(*sections: str) -> fd.Read:

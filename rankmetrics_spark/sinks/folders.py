@@ -212,6 +212,10 @@ class Folder(pt.Store):
         found, uncovered = reach.do(seals.altered, date) if reach else ([], ["only the engine reaches the files"])
         return found, uncovered + ["Delta tables have versions, no digests of files"] * (not self.files_name_runs)
 
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        return reading.pointers_of(self.spark, self.path)
+
     def records(self) -> list[str]:
         """The texts of all run records."""
         return reading.texts_of(self.spark, self.path, "runs")
@@ -263,10 +267,6 @@ class ParquetFolder(Folder):
             raise InputError(f"cannot read {self.name_of(table)}: {dates_in_words(replaced)} was published again while "
                              "it was read; run this again")  # fmt: skip
         return rows
-
-    def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer."""
-        return reading.pointers_of(self.spark, self.path)
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -389,10 +389,6 @@ class DeltaFolder(SqlTables, Folder):
         folder = local_path(self.path)
         path = self.path if folder is None or self.path.startswith("file:") else str(folder.absolute())
         return f"delta.{quoted(f'{path}/{table}')}"
-
-    def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer."""
-        return reading.pointers_of(self.spark, self.path)
 
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once where Python reaches the folder."""

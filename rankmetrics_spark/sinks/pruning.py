@@ -132,14 +132,6 @@ class Output:
         named = [(entry, self.relative(entry)) for entry in self.stored.get(date, [])]
         return [entry for entry, path in named if run_in_name(path) != id_of(path)]
 
-    def old(self, keep: int) -> dict[str, str]:
-        """The same as ``old_dates``, of folders, whose files may not say which run has written them."""
-        reasons, _ = old_dates(self.pointers, keep)
-        for date in reasons:
-            if not all(entry.named for entry in self.pointers[date].entries):
-                reasons[date] = "its files do not carry the id of their run"
-        return reasons
-
 
 def old_dates(pointers: Mapping[str, Pointer], keep: int) -> tuple[dict[str, str], str]:
     """Date -> why it is kept, empty if it goes: those before the last ``keep`` up to the newest; the first of these.
@@ -198,7 +190,9 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
             with _announced(files, new_id()):
                 pass
         output = Output(files, path)
-        reasons = {} if keep is None else output.old(keep)
+        reasons = {} if keep is None else old_dates(output.pointers, keep)[0]
+        unsaid = (date for date in reasons if not all(entry.named for entry in output.pointers[date].entries))
+        reasons |= dict.fromkeys(unsaid, "its files do not carry the id of their run")
         records = {} if keep is None else _records(output, reasons)
         dates = {*reasons, *output.stored}
         every = sorted(dates | output.empty.keys())

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
@@ -265,28 +265,29 @@ class CatalogSchema(SqlTables):
         """Replace the pointer of a date in the table ``published``, in one commit."""
         rows = [(pointer.date, pointer.entries[0].run_id, pointer.as_json())]
         table = self.spark.createDataFrame(rows, f"{DATE} string, {RUN} string, pointer string")
-        self._write_rows(
-            FOLDER, table, lambda: table.writeTo(self.name_of(FOLDER)).overwrite(F.col(DATE) == pointer.date)
-        )
+        self._write_rows(FOLDER, table, F.col(DATE) == pointer.date)
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Append the run record as one row to the table ``runs``; return the name of that table."""
         row = [(self.run_id, str(record[DATE]), as_json(record))]
         rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
-        self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())
+        self._write_rows("runs", rows)
         return self.name_of("runs")
 
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Append what was checked by a run that published nothing to a table, with its run."""
         rows = rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
-        self._write_rows(REFUSED, rows, lambda: rows.writeTo(self.name_of(REFUSED)).append())
+        self._write_rows(REFUSED, rows)
 
-    def _write_rows(self, table: str, rows: DataFrame, write: Callable[[], None]) -> None:
+    def _write_rows(self, table: str, rows: DataFrame, replaced: Column | None = None) -> None:
+        """Add rows to a table, which is made if needed, or put them in place of others."""
+
         def work() -> None:
             if self.current(table) is None:
                 # Partitioned by date: Delta and Iceberg replace the row of a date without touching the others.
                 create_table(self.name_of(table), self.format, rows, (DATE,) if table == FOLDER else ())
-            write()
+            writer = rows.writeTo(self.name_of(table))
+            writer.append() if replaced is None else writer.overwrite(replaced)
 
         commit(self.format, self.name_of(table), work)
 

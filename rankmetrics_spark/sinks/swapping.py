@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -431,28 +431,51 @@ def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str, 
     """
     if pointer_of(files, pointer.date) != pointer:
         return False
-    old: list[str] = []
-    entries, experiments = {entry.run_id: entry for entry in pointer.entries}, list(pointer.run_of())
-    try:
+    entries = {entry.run_id: entry for entry in pointer.entries}
+
+    def placed() -> Iterator[list[str]]:
+        """The merged files of each run, in place."""
         for merge in merges:
             entry, staged = merge.entry, _staged(files, merge, run)
-            old += place(files, Swap(pointer.date, replace(entry, run_id=run), staged))
+            yield place(files, Swap(pointer.date, replace(entry, run_id=run), staged))
             facts = {name: {**entry.tables.get(name, {}), "files": len(of_table)} for name, of_table in staged.items()}
             entries[entry.run_id] = replace(entry, tables={**entry.tables, **facts}, merged=run)
+
+    def written() -> list[str]:
+        """The pointer, and before it the file of each small table."""
+        old = gather(files, pointer, Entry(run, ()), {}) if gathers else []
+        new = replace(pointer, entries=tuple(entries.values()), sequence=pointer.sequence + 1)
+        write_pointer(files, replace(new, by_date=run) if gathers else new)
+        return old
+
+    return republished(files, pointer, run, placed(), written)
+
+
+def republished(
+    files: Files, pointer: Pointer, run: str, placed: Iterable[list[str]], written: Callable[[], list[str]]
+) -> bool:
+    """Publish files of a date anew under an id; return whether they count now: not if the pointer has changed.
+
+    Args:
+        files: The files of the output.
+        pointer: That of the date, which the caller has claimed.
+        run: The new id.
+        placed: Puts files in place, some at a time; gives those that they replace.
+        written: Writes the pointer, behind its gate; returns further files that are replaced.
+    """
+    try:
+        old = [*chain.from_iterable(placed)]
         with pointer_gate(files):
             is_same = pointer_of(files, pointer.date) == pointer
-            if is_same:
-                old += gather(files, pointer, Entry(run, ()), {}) if gathers else []
-                new = replace(pointer, entries=tuple(entries.values()), sequence=pointer.sequence + 1)
-                write_pointer(files, replace(new, by_date=run) if gathers else new)
+            old += written() if is_same else []
     except BaseException:
         with suppress(Exception):
-            recover(files, run, pointer.date, experiments)
+            recover(files, run, pointer.date, [*pointer.run_of()])
         raise
     if is_same:
         remove(files, old)
     else:
-        recover(files, run, pointer.date, experiments)
+        recover(files, run, pointer.date, [*pointer.run_of()])
     return is_same
 
 

@@ -10,25 +10,15 @@ import pandas as pd
 from rankmetrics_spark.config import letters
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.tools.guessing import CONTROLS, NAMES, controls_first, named_like
-from rankmetrics_spark.tools.log_sample import LogSample
+from rankmetrics_spark.tools.log_sample import WORDS, LogSample
 
-_TIMES = "time timestamp ts at eventtime eventtimestamp servertime servedat shownat createdat"
-TIMES = tuple(_TIMES.split())
-_KINDS = ("event", "kind", "eventtype", "eventname", "action", "actionname", "actiontype")
-_SHOWN = ("impression", "impressions", "shown", "view_item_list", "served", "exposure")
-_GRADES = {"click": 1, "clicked": 1, "select_item": 1, "item_click": 1, "click_through": 1, "add_to_cart": 2, "cart": 2,
-           "purchase": 3, "buy": 3, "order": 3, "conversion": 3}  # fmt: skip
+_EVENTS = WORDS["events"]
+TIMES = _EVENTS["time"].split()
 _MOST_KINDS = 30
 _MOST_ARMS = 6
 #: Role of a column of assignments -> the names that people give it.
-_WHO = {
-    "test": "testname testkey testid test experimentkey experimentname experimentid experiment flagkey flag featurekey",
-    "arm": "arm armname armid variation variationname variationkey variationid variant variantname variantid groupname "
-    "groupid group bucket treatment branch cell",
-    "user": f"{NAMES['user']} subject subjectid subjectkey entityid unitid",
-    "time": "firstexposureat exposureat exposedat firstexposuretime exposuretime exposuretimestamp firsttimestamp "
-    f"assignedat assignmenttime assignmenttimestamp {_TIMES}",
-}
+_WHO = WORDS["assignments"]
+_WHO = _WHO | {"user": f"{NAMES['user']} {_WHO['user']}", "time": f"{_WHO['time']} {_EVENTS['time']}"}
 
 
 def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:
@@ -65,12 +55,13 @@ class EventSample:
             columns["user"] = users[0]
         items = named_like(map(str, rows), "item") or [name for name in map(str, rows) if name.endswith("object_id")]
         columns |= {"item": items[0]} if items else {}
-        found = {"kind": named(rows, _KINDS), "time": named(rows, TIMES)}
+        found = {"kind": named(rows, _EVENTS["kind"].split()), "time": named(rows, TIMES)}
         columns |= {role: name for role, name in found.items() if name}
         of_rows = rows[columns["kind"]].dropna().unique() if "kind" in columns else ()
         kinds = [str(kind) for kind in of_rows[:_MOST_KINDS]]
-        grades = {kind: _GRADES[kind.lower()] for kind in kinds if kind.lower() in _GRADES}
-        shown = next((kind for kind in kinds if kind.lower() in _SHOWN), "")
+        known = _EVENTS["grades"]
+        grades = {kind: known[kind.lower()] for kind in kinds if kind.lower() in known}
+        shown = next((kind for kind in kinds if kind.lower() in _EVENTS["shown"].split()), "")
         return cls(columns, grades, [kind for kind in kinds if kind not in grades and kind != shown], shown)
 
     def lines(self, time: str | None) -> Iterator[str]:

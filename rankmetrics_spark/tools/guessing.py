@@ -8,15 +8,15 @@ import pandas as pd
 
 from rankmetrics_spark.config import LIST_NAMES, letters
 from rankmetrics_spark.errors import check_known
-from rankmetrics_spark.tools.log_sample import ALSO_OF_ITEMS, OWN_NAMES, words_of
+from rankmetrics_spark.tools.log_sample import OWN_NAMES, WORDS, words_of
 
 #: Role -> the names that people give its column, the most telling first; only letters and digits count.
-NAMES = OWN_NAMES | {"experiment": f"{OWN_NAMES['experiment']} {ALSO_OF_ITEMS}"}
+NAMES = OWN_NAMES | {"experiment": f"{OWN_NAMES['experiment']} {WORDS['also_of_items']}"}
 NAMES["list"] = f"{LIST_NAMES} {OWN_NAMES['list']}"
 #: Names of columns that number the parts of one list.
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
 #: Names of a baseline, the most telling first.
-CONTROLS = ("control", "baseline", "base", "production", "prod", "default", "current", "old", "a", "false", "0")
+CONTROLS = WORDS["controls"].split()
 _MOST_PARTS = 100
 _MOST_ARMS = 20
 #: A few faulty rows are no reason to doubt a name.
@@ -218,7 +218,7 @@ def _experiment(rows: pd.DataFrame, columns: Mapping[str, Guess], names: Sequenc
                 and _list_by_values(known, {**others, "experiment": Guess(name, "")}, (name, *names)) is None
             ]
             varying = leaving if len(leaving) < len(names) else []
-    names = [name for name in names if name not in varying or not words_of(name) & {*ALSO_OF_ITEMS.split()}]
+    names = [name for name in names if name not in varying or not words_of(name) & {*WORDS["also_of_items"].split()}]
     if not names:
         return None
     one_value = [name for name in names if rows[name].nunique() <= 1]

@@ -25,10 +25,10 @@ from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, list
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {".parquet": "parquet", ".pq": "parquet"} | {f".{end}": name for end, name in cfg.ENDINGS.items()}
+#: What people call columns, kinds of events, and what is no experiment.
+WORDS = yaml.safe_load(text_of(__name__, "names.yaml"))
 #: Role -> the names that people give its column, the most telling first.
-OWN_NAMES = yaml.safe_load(text_of(__name__, "names.yaml"))
-#: Further ones, which name what made a single item as well.
-ALSO_OF_ITEMS = "algo method strategy engine version"
+OWN_NAMES = WORDS["roles"]
 #: Of a folder, so many files are looked at.
 _MOST_FILES = 24
 #: Column of a sample with the dates that three columns of the log hold.
@@ -231,9 +231,6 @@ def _experiment_of(file: Path, named: str) -> str:
     return next((folder for folder in reversed(file.parent.parts) if "=" not in folder), "")
 
 
-_PIECES = (
-    "part data chunk shard file split batch log logs event events impression impressions day hour train test valid"
-)
 _NUMBER = re.compile(r"[-_. ]?\d[-_.T\d]*$")
 
 
@@ -266,7 +263,7 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
     folders = {_experiment_of(file.relative_to(place), "folder") for file in files} if place.is_dir() else {""}
     for named, names in (("folder", folders), ("file", {_experiment_of(file, "file") for file in files})):
         bases = {_NUMBER.sub("", name).lower() for name in names}
-        is_piece = any(not base or re.split(r"[-_. ]", base)[0] in _PIECES.split() for base in bases)
+        is_piece = any(not base or re.split(r"[-_. ]", base)[0] in WORDS["pieces"].split() for base in bases)
         # model1 and model2 are experiments, most other names that differ in a number only are not.
         are_numbered = bases <= {*OWN_NAMES["experiment"].split()}
         if (len(bases) == len(names) or are_numbered) and len(names) > 1 and not is_piece:
