@@ -98,16 +98,9 @@ def firefox(folder: Path) -> Iterator[Firefox]:
     assert program, "Firefox not found: apt install firefox-esr"
     lines = (f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in SETTINGS.items())
     (folder / "user.js").write_text("".join(lines))
-    command = [
-        program,
-        "--headless",
-        "--marionette",
-        "--remote-allow-system-access",
-        "--no-remote",
-        "--profile",
-        str(folder),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"HOME": str(folder)})
+    options = ["--headless", "--marionette", "--remote-allow-system-access", "--no-remote", "--profile", str(folder)]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([program, *options], env={"HOME": str(folder)}, **silent)
     try:
         port = folder / "MarionetteActivePort"
         end = time.monotonic() + 60

@@ -50,3 +50,11 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     for each in pages:
         assert (each.messages, each.requests) == ([], [])
         each.page.context.close()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """The output of a run of three experiments."""
+    from tests.helpers.results import Output
+
+    return Output(tmp_path / "three").write()

@@ -97,6 +97,13 @@ class Airflow:
                    where logical_date like ?"""
         return {task: (state, tries) for task, state, tries in self.ask(query, f"{day}%")}
 
+    def backfilled(self) -> list[tuple[str, int, str]]:
+        """Name, number of the day and state of each task of ``rankmetrics_backfill``."""
+        return self.ask(
+            """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
+               where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
+        )
+
     def xcom(self, day: str) -> Any:
         """What the task ``evaluate`` of a day hands on."""
         query = "select value from xcom join dag_run using (run_id) where key = 'return_value' and logical_date like ?"
@@ -206,7 +213,7 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
         "evaluation_date": FIRST,
         "run_id": record["run_id"],
         "record": f"runs/{record['run_id']}.json",
-        "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in "ab"],
+        "partitions": partitions(FIRST),
     }
     assert expected.items() <= pointer.items()
     assert record["rows"] == {"in": 7, "evaluated": 7, "quarantined": 0}
@@ -241,8 +248,17 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
     assert "Error code is: 3." in message
     assert first_day.tasks(LATE) == {"evaluate": ("success", 2), "prune": ("success", 1)}
     assert "nothing to remove" in message
-    assert first_day.means(LATE) == {(name, metric): 1 / at for name, at in (("a", 3), ("b", 2)) for metric in METRICS}
+    assert first_day.means(LATE) == means_of(1 / 3, 1 / 2)
     first_day.assert_new(before, LATE)
+
+
+def means_of(a: float, b: float) -> dict[tuple[str, str], float]:
+    """The means of a day whose lists have one relevant item each."""
+    return {(name, metric): value for name, value in (("a", a), ("b", b)) for metric in METRICS}
+
+
+def partitions(day: str, names: str = "ab") -> list[dict[str, str]]:
+    return [{"experiment_id": name, "evaluation_date": day} for name in names]
 
 
 @contextmanager
@@ -291,10 +307,8 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
     ]
     for day, at in zip(RANGE, (2, 4), strict=True):
         assert first_day.tasks(day) == {"evaluate": ("success", 1)}
-        assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
-        assert first_day.published(day)["partitions"] == [
-            {"experiment_id": name, "evaluation_date": day} for name in "ab"
-        ]
+        assert first_day.means(day) == means_of(1 / at, 1)
+        assert first_day.published(day)["partitions"] == partitions(day)
     first_day.assert_new(before, *RANGE)
 
 
@@ -303,14 +317,10 @@ def test_several_days_in_one_application_are_published_one_by_one(first_day: Air
     events = "select count(*) from asset_event"
     ((earlier,),) = first_day.ask(events)
     first_day(SEVERAL)
-    tasks = first_day.ask(
-        """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
-           where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
-    )
     ended = [(name, -1, "success") for name in ("days", "done", "evaluate")]
-    assert tasks == [*ended, *(("publish", n, "success") for n in (0, 1))]
+    assert first_day.backfilled() == [*ended, *(("publish", n, "success") for n in (0, 1))]
     for day, at in zip(RANGE, (2, 4), strict=True):
-        assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
+        assert first_day.means(day) == means_of(1 / at, 1)
     records = [json.loads(text) for name, (_, text) in first_day.files().items()
                if name.startswith("runs/") and name not in before]  # fmt: skip
     assert sorted((record["evaluation_date"], record["outcome"]) for record in records) == [(d, "done") for d in RANGE]
@@ -345,7 +355,7 @@ def test_the_pointer_in_an_object_store_is_read_through_a_connection(airflow: Ai
         pointer = json.loads(bucket.ask(f"/out/published/{STORED}.json"))
     assert airflow.tasks(STORED) == {"evaluate": ("success", 1)}
     expected = {name: pointer[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
-    assert expected["partitions"] == [{"experiment_id": name, "evaluation_date": STORED} for name in "ab"]
+    assert expected["partitions"] == partitions(STORED)
     assert expected.items() <= airflow.xcom(STORED).items()
 
 
@@ -384,19 +394,20 @@ with DAG(
 """
 
 
+def moved(folder: Path, seconds: float) -> dict[str, str]:
+    """Variables that move the clock of every process of Airflow, and of its database."""
+    (folder / "clock").mkdir()
+    (folder / "clock" / "sitecustomize.py").write_text(CLOCK)
+    clock = {"PYTHONPATH": str(folder / "clock"), "MOVED_BY": str(seconds)}
+    return clock | {"AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "true"}
+
+
 def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
-    """The clock of every process of Airflow, and of its database, is moved to the minutes before a midnight."""
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
+    """The clock is moved to the minutes before a midnight."""
     started, midnight = datetime.now(timezone.utc), datetime.fromisoformat(f"{NEXT}T00:00:00+00:00")
     until = 90
-    airflow = set_up(
-        tmp_path,
-        PYTHONPATH=str(tmp_path / "clock"),
-        MOVED_BY=str((midnight - started).total_seconds() - until),
-        RANKMETRICS_START_DATE=SCHEDULED,
-        AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE="true",
-    )
+    clock = moved(tmp_path, (midnight - started).total_seconds() - until)
+    airflow = set_up(tmp_path, RANKMETRICS_START_DATE=SCHEDULED, **clock)
     airflow.add_log(SCHEDULED, [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
     # A DAG that waits for a day, as the first lines of the DAG file say.
     (Path(airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"]) / "refresh.py").write_text(WAITING)
@@ -419,7 +430,7 @@ def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
     assert (kind, state, day[:10]) == ("scheduled", "success", SCHEDULED)
     # Not before midnight, and soon after it.
     assert queued[:10] >= NEXT and queued[11:15] == "00:0"
-    assert airflow.means(SCHEDULED) == {("a", "ap@5"): 1 / 2, ("a", "rr"): 1 / 2, ("b", "ap@5"): 1, ("b", "rr"): 1}
+    assert airflow.means(SCHEDULED) == means_of(1 / 2, 1)
     assert airflow.published(SCHEDULED)["evaluation_date"] == SCHEDULED
 
 
@@ -487,13 +498,9 @@ def alerts(airflow: Airflow) -> list[tuple[str, str, str]]:
 
 def test_ten_nights(tmp_path: Path) -> None:
     """With a triggerer, one slot, and a clock that stands at the morning after the last night."""
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
     airflow = set_up(
         tmp_path,
-        PYTHONPATH=str(tmp_path / "clock"),
-        MOVED_BY=str((MORNING - datetime.now(timezone.utc)).total_seconds()),
-        AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE="true",
+        **moved(tmp_path, (MORNING - datetime.now(timezone.utc)).total_seconds()),
         RANKMETRICS_START_DATE="2027-03-01",
         RANKMETRICS_CATCHUP="true",
         RANKMETRICS_DEFERRABLE="true",
@@ -563,9 +570,7 @@ def test_ten_nights(tmp_path: Path) -> None:
         three = json.dumps({"from": "2027-03-05", "to": "2027-03-07"})
         airflow(f"airflow dags trigger rankmetrics_backfill --conf {shlex.quote(three)}")
         wait_for(lambda: ended(1, "rankmetrics_backfill"), LIMIT, f"backfill; see {process.log}")
-    query = """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
-               where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
-    assert airflow.ask(query) == [
+    assert airflow.backfilled() == [
         ("days", -1, "success"), ("done", -1, "upstream_failed"), ("evaluate", -1, "failed"),
         ("publish", 0, "success"), ("publish", 1, "success"), ("publish", 2, "skipped"),
     ]  # fmt: skip
@@ -755,19 +760,12 @@ with open(answer, "w") as stream:
 DECISIONS = {f"Error code is: {code}.": "fail" if code in (2, 4, 5) else "default" for code in (1, 2, 3, 4, 5, 137)}
 
 
+OLD = "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
+OLD += "found Airflow {}: "
 MISSING: dict[str, str] = {
-    "airflow.providers.apache.spark.operators.spark_submit": (
-        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
-        "found Airflow {}: "
-    ),
-    "airflow.providers.standard.operators.python": (
-        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
-        "found Airflow {}: "
-    ),
-    "airflow.sdk": (
-        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer, and rankmetrics_spark with its extra airflow; "
-        "found Airflow {}: cannot import name 'RetryPolicy' from 'airflow.sdk'"
-    ),
+    "airflow.providers.apache.spark.operators.spark_submit": OLD,
+    "airflow.providers.standard.operators.python": OLD,
+    "airflow.sdk": f"{OLD}cannot import name 'RetryPolicy' from 'airflow.sdk'",
     "airflow.providers.databricks.operators.databricks": (
         "ImportError: the DAG rankmetrics needs apache-airflow-providers-databricks where RANKMETRICS_PLATFORM is "
         "'databricks': pip install apache-airflow-providers-databricks"
@@ -798,12 +796,7 @@ SUBMIT = {
 def probed(airflow: Airflow) -> dict[str, Any]:
     """The DAG with its defaults and with settings that a user may choose."""
     output = airflow.folder / "elsewhere"
-    pointer = {
-        "evaluation_date": FIRST,
-        "run_id": "b",
-        "record": "runs/b.json",
-        "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in "ax"],
-    }
+    pointer = {"evaluation_date": FIRST, "run_id": "b", "record": "runs/b.json", "partitions": partitions(FIRST, "ax")}
     # Where only Spark reaches the output, it writes the pointer as a folder.
     folder = output / "published" / f"{FIRST}.json"
     folder.mkdir(parents=True)
@@ -836,6 +829,8 @@ def probed(airflow: Airflow) -> dict[str, Any]:
 def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
     result = probed[""]
     fields = result.pop("fields")
+    # `make wheel` writes the zip there.
+    submit = ["--master", "local[2]", "--py-files", str(ROOT / "dist/rankmetrics_spark.zip"), "--name", "rankmetrics"]
     assert result.pop("decisions") == DECISIONS
     assert result == {
         "errors": [],
@@ -846,19 +841,7 @@ def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
         "delay": 900,
         "start": "2020-01-01",
         "tasks": ["evaluate"],
-        # `make wheel` writes the zip there.
-        "submit": [
-            [
-                "--master",
-                "local[2]",
-                "--py-files",
-                str(ROOT / "dist" / "rankmetrics_spark.zip"),
-                "--name",
-                "rankmetrics",
-            ],
-            False,
-            None,
-        ],
+        "submit": [submit, False, None],
     }
     config, output = str(ROOT / "conf" / "example.yaml"), str(ROOT / "out")
     assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST]
@@ -869,10 +852,11 @@ def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) 
     (accepted,) = (result for key, result in probed.items() if key.startswith("RANKMETRICS_WHERE="))
     assert (accepted["catchup"], accepted["start"]) == (True, "2026-11-01")
     assert accepted["fields"]["application_args"][-4:] == ["--date", FIRST, "--where", "event_date = '{date}'"]
-    submitted, deferrable, late_until = probed[" ".join(f"{name}={value}" for name, value in SUBMIT.items())]["submit"]
+    chosen = probed[" ".join(f"{name}={value}" for name, value in SUBMIT.items())]
+    submitted, deferrable, late_until = chosen["submit"]
     assert (deferrable, late_until) == (True, "09:00")
     assert {"spark.log.level=INFO", "spark.executor.instances=4", *list(SUBMIT.values())[1:5]} <= {*submitted}
-    assert probed[" ".join(f"{name}={value}" for name, value in SUBMIT.items())]["tasks"] == ["evaluate", "prune"]
+    assert chosen["tasks"] == ["evaluate", "prune"]
     (error,) = probed["RANKMETRICS_KEEP=90d RANKMETRICS_PLATFORM=databricks"]["errors"]
     assert error.endswith("allowed: the variable keep of the bundle")
     for given, allowed in (

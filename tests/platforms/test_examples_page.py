@@ -1,15 +1,14 @@
 """Users who lost and gained most in a real browser: ``make test-report``. Needs Debian's chromium."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
-from rankmetrics_spark.report import Examples, Figures, page
+from rankmetrics_spark.report import Examples, Figures
 from tests.helpers.browser import Opened
 
 LONG = "q" * 100
@@ -47,21 +46,11 @@ def figures() -> Figures:
 
 
 @pytest.fixture(params=[390, 1280])
-def shown(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Iterator[Page]:
-    """The page on a phone and on a desk; afterwards, it has reported no error and is no wider than the screen."""
-    file, text = tmp_path / "r.html", []  # type: ignore[var-annotated]
-    file.write_text(page(figures()), encoding="utf-8")
-    context = browser.new_context(viewport={"width": request.param, "height": 900})
-    opened = context.new_page()
-    opened.on("console", lambda message: text.append(message.text))
-    opened.on("pageerror", lambda error: text.append(str(error)))
-    opened.on("dialog", lambda dialog: text.append(dialog.message))
-    opened.goto(file.as_uri())
-    opened.locator("#examples details").first.wait_for()
-    yield opened
-    assert text == []
-    assert opened.evaluate("document.documentElement.scrollWidth") == request.param
-    context.close()
+def shown(request: pytest.FixtureRequest, opened: Callable[..., Opened]) -> Iterator[Page]:
+    """The page on a phone and on a desk; afterwards, it is no wider than the screen."""
+    page = opened(figures(), viewport={"width": request.param, "height": 900}).page
+    yield page
+    assert page.evaluate("document.documentElement.scrollWidth") == request.param
 
 
 def cells(shown: Page, side: int) -> list[list[str]]:
@@ -104,7 +93,7 @@ def test_metric_and_direction_are_chosen_and_names_are_text(shown: Page) -> None
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right(
-    browser: Browser, tmp_path: Path, width: int
+    opened: Callable[..., Opened], width: int
 ) -> None:
     of_pairs = Examples(
         [row("u1", "ap@10", 1.0, 0.25)], 1, ranked("u1", "a", "Ab", 2), baseline="a", others=(1, 11), is_ahead=True
@@ -114,24 +103,18 @@ def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right
         (replace(of_pairs, is_ahead=False, others=(1, 1)), "Left is a, which has the best mean, right another exp"),
         (Examples((), baseline="a", note="Each user has seen one experiment."), "Each user has seen one experiment."),
     ):
-        file = tmp_path / "r.html"
-        file.write_text(page(replace(figures(), examples=examples)), encoding="utf-8")
-        shown = Opened.of(file, browser, viewport={"width": width, "height": 900})
+        shown = opened(replace(figures(), examples=examples), viewport={"width": width, "height": 900})
         section = shown.section("examples")
         assert section.locator("#examples-intro").inner_text().startswith(message)
         assert section.get_by_label("On the right").count() == len(examples.changes)
-        assert (shown.messages, shown.page.evaluate("document.documentElement.scrollWidth")) == ([], width)
-        shown.page.context.close()
+        assert shown.page.evaluate("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_lists_side_by_side(browser: Browser, tmp_path: Path, scheme: str) -> None:
-    file = tmp_path / "r.html"
-    file.write_text(page(figures()), encoding="utf-8")
+def test_axe_finds_nothing_in_lists_side_by_side(opened: Callable[..., Opened], scheme: str) -> None:
     # The script of axe is no script of the page.
-    shown = Opened.of(file, browser, color_scheme=scheme, bypass_csp=True)
+    shown = opened(figures(), color_scheme=scheme, bypass_csp=True)
     assert [result["id"] for result in Axe().run(shown.page).response["violations"]] == []
-    shown.page.context.close()
 
 
 def test_a_few_users_have_a_bar_each_the_largest_loss_first(shown: Page) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -68,6 +68,12 @@ class Place:
     def name(self, table: str) -> str:
         return f"{self.sink['table']}.{table}" if "table" in self.sink else f"delta.`{self.sink['path']}/{table}`"
 
+    def published(self, table: str = "user_metrics", format: str = "parquet", **options: Any) -> DataFrame:
+        """What readers of the pointer see; the pointers of a folder name its format too."""
+        if "table" in self.sink:
+            return read(self.spark, self.name(table), self.sink["format"], **options)
+        return read(self.spark, f"{self.sink['path']}/{table}", format, **options)
+
     def rows(self, table: str, version: int | None = None) -> list[Row]:
         at = "" if version is None else f"VERSION AS OF {version}"
         return self.spark.sql(f"SELECT * FROM {self.name(table)} {at}").collect()
@@ -111,6 +117,13 @@ def experiments_per_file(place: Place, table: str) -> int:
     return int(place.spark.sql(sql).first()["n"])
 
 
+@pytest.fixture(params=[in_folder, in_iceberg])
+def place(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Place:
+    """A new place of each format."""
+    result: Place = request.param(spark, tmp_path)
+    return result
+
+
 def settings(log: Path, sink: Mapping[str, str], **changes: Any) -> Config:
     document = {"source": {"path": str(log)}, "metrics": ["ap@5"], "evaluation_date": DATE, "sink": sink}
     return from_mapping(document | {"quality": {"max_invalid_fraction": 1}} | changes)
@@ -128,11 +141,10 @@ def is_replaced(row: Row) -> bool:
     return str(row["evaluation_date"]) == DATE and row["experiment_id"] in ("007", "b", None)
 
 
-@pytest.mark.parametrize("make", [in_folder, in_own_catalog, in_iceberg])
+@pytest.mark.parametrize("place", [in_folder, in_own_catalog, in_iceberg], indirect=True)
 def test_a_run_replaces_exactly_what_it_computed(
-    spark: SparkSession, tmp_path: Path, plain: Outcome, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, plain: Outcome, place: Place
 ) -> None:
-    place = make(spark, tmp_path)
     log, later = parquet(tmp_path / "log", LOG), parquet(tmp_path / "later", LATER)
     run(spark, settings(log, place.sink, evaluation_date=DAY_BEFORE))
     change_partitioning(place)
@@ -175,11 +187,9 @@ def test_a_run_replaces_exactly_what_it_computed(
     check_records(place, done)
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_small_tables_are_partitioned_by_date_alone_where_a_config_says_so(
-    spark: SparkSession, tmp_path: Path, plain: Outcome, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, plain: Outcome, place: Place
 ) -> None:
-    place = make(spark, tmp_path)
     sink = {**place.sink, "layout": "by_date"}
     for name, log, metrics in (("log", LOG, ["ap@5"]), ("later", LATER, MORE)):
         done = run(spark, settings(parquet(tmp_path / name, log), sink, metrics=metrics))
@@ -196,11 +206,8 @@ def test_small_tables_are_partitioned_by_date_alone_where_a_config_says_so(
     assert others == dict.fromkeys((name for name in NAMES if name not in ("007", "b")), 1 / 2)
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
-def test_days_of_users_are_those_of_parquet_files(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
-) -> None:
-    place, out = make(spark, tmp_path), str(tmp_path / "out")
+def test_days_of_users_are_those_of_parquet_files(spark: SparkSession, tmp_path: Path, place: Place) -> None:
+    out = str(tmp_path / "out")
     who = [(f"u{i}", "ab"[i % 2], test, "2026-11-19T10:30:00Z") for i in range(8) for test in "ts"]
     spark.createDataFrame(who, "user string, arm string, test string, time string").write.parquet(f"{tmp_path}/who")
     more = {
@@ -224,8 +231,7 @@ def test_days_of_users_are_those_of_parquet_files(
             done = run(spark, settings(tmp_path / "log", sink, source=of_log, evaluation_date=day, **more))
             found[sink.get("format", "")] = exact(done.comparisons.collect())
     assert found[""] == found[place.sink["format"]] and len(found[""]) == 2
-    name = place.sink.get("table") or place.sink["path"]
-    stored = read(spark, f"{name}.user_days" if "table" in place.sink else f"{name}/user_days", place.sink["format"])
+    stored = place.published("user_days", place.sink["format"])
     parts = read(spark, f"{out}/user_days")
     assert "experiment_id" not in stored.columns and stored.count() == 2 * 8 + 8
     assert exact(stored.select(*parts.columns).collect()) == exact(parts.collect())
@@ -247,11 +253,9 @@ def check_records(place: Place, done: Outcome) -> None:
     assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_concurrent_runs_leave_the_complete_result_of_one_of_them(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, place: Place
 ) -> None:
-    place = make(spark, tmp_path)
     logs = [
         [*a_list([0, 1], "first", "a"), *a_list([0, 1], "first", "b"), Shown("a", "first", None, 9, 1)],
         [*a_list([1, 0], "second", "a"), *a_list([1, 0], "second", "b"), Shown("b", "second", None, 9, 1)],
@@ -330,24 +334,21 @@ def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_u
         run(spark, config)
     assert looked == [False] * 3
     # Readers of the pointer still see the run before: its version is there.
-    users = read(spark, place.name("user_metrics"), "iceberg").collect()
+    users = place.published().collect()
     assert [(row["ap_at_5"], row["run_id"]) for row in users] == [(1 / 2, done.run_id)]
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, place: Place
 ) -> None:
-    place = make(spark, tmp_path)
     a, b = (settings(parquet(tmp_path / name, a_list([0, 1], "u", name)), place.sink) for name in "ab")
     first, second = run(spark, a), run(spark, b)
     # A run of experiment b is killed after its first commit; then experiment a is evaluated twice more.
     spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'killed', ap_at_5 = 0 WHERE experiment_id = 'b'")
 
     def published() -> list[tuple[str, float, str]]:
-        named = place.sink.get("path")
-        result = read(spark, f"{named}/user_metrics") if named else read(spark, place.name("user_metrics"), "iceberg")
-        return sorted((row["experiment_id"], row["ap_at_5"], row["run_id"]) for row in result.collect())
+        rows = place.published().collect()
+        return sorted((row["experiment_id"], row["ap_at_5"], row["run_id"]) for row in rows)
 
     assert published() == [("a", 1 / 2, first.run_id), ("b", 1 / 2, second.run_id)]
     for _ in range(2):
@@ -357,28 +358,24 @@ def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
     assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, third.run_id)]
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_rows_that_are_replaced_before_they_are_read_are_those_of_the_earlier_version(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, place: Place
 ) -> None:
-    place = make(spark, tmp_path)
     done = run(spark, settings(parquet(tmp_path / "log", a_list([0, 1])), place.sink))
-    folder = place.sink.get("path")
-    users = read(spark, f"{folder}/user_metrics") if folder else read(spark, place.name("user_metrics"), "iceberg")
+    users = place.published()
     # A run commits its first table, and its pointer is not written yet.
     spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'second', ap_at_5 = 0")
     assert [(row["run_id"], row["ap_at_5"]) for row in users.collect()] == [(done.run_id, 1 / 2)]
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_a_period_over_tables_is_that_over_parquet_files(
     spark: SparkSession,
     tmp_path: Path,
-    make: Callable[[SparkSession, Path], Place],
+    place: Place,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    place, rows = make(spark, tmp_path), a_log(DAYS[:3])
+    rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
     sinks = {"files": {"path": str(log.out)}, "tables": place.sink}
     runs = {}
@@ -392,15 +389,13 @@ def test_a_period_over_tables_is_that_over_parquet_files(
     assert runs[DAYS[2]]["tables"].record["period"]["runs"] == pointer(place, DAYS[2])["compared"]["runs"] == compared
 
     # What is read of the tables themselves.
-    format, name = place.sink["format"], place.name("user_metrics")
-    name = f"{place.sink['path']}/user_metrics" if "path" in place.sink else name
-    places = {"tables": (name, format), "files": (f"{log.out}/user_metrics", "parquet")}
+    files = Place(spark, {"format": "parquet", "path": str(log.out)})
     for dates in ((DAYS[0], DAYS[2]), (DAYS[1], DAYS[3])):
         period, result = {}, {}
-        for key, (path, kind) in places.items():
+        for key, each in {"tables": place, "files": files}.items():
             names = ["experiment_id", "user_id", "ap_at_5", "ndcg_at_5", "n_lists", "n_days", "first_date"]
-            period[key] = exact(read(spark, path, kind, dates=dates).select(*names).collect())
-            result[key] = numbers(by_key(dicts(compare(read(spark, path, kind), "a", dates=dates))))
+            period[key] = exact(each.published(dates=dates).select(*names).collect())
+            result[key] = numbers(by_key(dicts(compare(each.published(), "a", dates=dates))))
         assert period["tables"] == period["files"] and len(period["files"]) > 60
         assert result["tables"] == result["files"] and len(result["files"]) == 4
     assert numbers(by_key(dicts(runs[DAYS[2]]["tables"].comparisons))).keys() == result["files"].keys()
@@ -418,11 +413,10 @@ def test_a_period_over_tables_is_that_over_parquet_files(
         assert printed[0] == printed[1] and printed[0]["comparisons"][0]["n_days"] == 3
 
 
-@pytest.mark.parametrize("make", [in_folder, in_iceberg])
 def test_a_period_over_tables_reads_the_runs_that_its_pointer_names(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, place: Place
 ) -> None:
-    place, rows = make(spark, tmp_path), a_log(DAYS[:3])
+    rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
     mended = Log(spark, tmp_path / "mended", [row for row in rows if row[0] != DAYS[0] or int(row[2][1:]) % 2])
     first, second = (log.run(day, sink=place.sink) for day in DAYS[:2])
@@ -490,7 +484,7 @@ def test_a_refused_day_rings_and_old_dates_go(
     (refused,) = (row for row in spark.sql(query).collect() if row["what"] == "refused")
     assert (str(refused["day"]), "the gate asks for at least 1" in refused["sentence"]) == (DAYS[0], True)
     assert (dates("refused_checks"), dates("published")) == ([DAYS[0]], [*DAYS[1:]])
-    before, kept = exact(done.comparisons.collect()), exact(read(spark, f"{schema}.user_metrics", format).collect())
+    before, kept = exact(done.comparisons.collect()), exact(place.published().collect())
     assert called("--keep", "all") == "nothing to remove"
     # The comparison of the last day names the third one, so that the second alone would go.
     assert called("--keep", "1d", "--dry-run") == f"would remove {DAYS[1]}" and dates("published") == [*DAYS[1:]]
@@ -498,7 +492,7 @@ def test_a_refused_day_rings_and_old_dates_go(
     for table in ("published", "user_metrics", "experiment_metrics", "checks", "comparisons", "runs"):
         assert dates(table) == [*DAYS[2:]], table
     assert dates("refused_checks") == []
-    rows = exact(read(spark, f"{schema}.user_metrics", format).collect())
+    rows = exact(place.published().collect())
     assert rows and rows == [row for row in kept if row in rows] and exact(done.comparisons.collect()) == before
 
 

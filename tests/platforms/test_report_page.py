@@ -26,11 +26,6 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> Path:
-    return Output(tmp_path / "three").write()
-
-
 # ---- the answer, without a click
 
 

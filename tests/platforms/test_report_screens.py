@@ -24,11 +24,6 @@ from tests.helpers.results import Output
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Path:
-    return Output(tmp_path / "three").write()
-
-
-@pytest.fixture
 def paired(tmp_path: Path) -> Path:
     output = Output(tmp_path / "paired", ["control", "candidate_a"], [], further=PAIRED)
     return output.write(judgements={"path": "qrels"})

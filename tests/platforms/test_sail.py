@@ -28,7 +28,7 @@ from rankmetrics_spark.engines import QUICK_JAVA
 from tests.helpers.commands import ROOT, as_stranger, ran, spark_environment
 from tests.helpers.logs import DATE
 from tests.helpers.readme import blocks
-from tests.platforms.support import wait_for
+from tests.platforms.support import exact_rows, wait_for
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin"
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "r@10"]
@@ -72,16 +72,9 @@ def test_the_code_of_the_page_about_engines_starts_the_engine(tmp_path: Path) ->
 
 # ---- the same bits as Spark
 
-TYPES = {
-    "experiment": pa.string(),
-    "user": pa.string(),
-    "item": pa.string(),
-    "position": pa.int64(),
-    "score": pa.float64(),
-    "relevance": pa.int64(),
-    "gain": pa.float64(),
-    "country": pa.string(),
-}
+TYPES = dict.fromkeys(("experiment", "user", "item"), pa.string())
+TYPES |= {"position": pa.int64(), "score": pa.float64(), "relevance": pa.int64()}
+TYPES |= {"gain": pa.float64(), "country": pa.string()}
 IDS = ["a/b=c", "a%2Fb", "007", "7", "2026-11-20", "ä ö", "x" * 80, "true", "null", " a", "A", "a"]
 
 
@@ -102,16 +95,9 @@ def _list(rng: random.Random, experiment: str, user: str) -> Iterator[tuple[Any,
     for rank in ranks:
         scores = [rng.gauss(0, 1), 0.0, -0.0, 1.5, 1.5, float("inf"), -float("inf")]
         gains = [0.0, -0.0, 0.25, 1 / 3, 1e-300, -1.0]
-        row = [
-            experiment,
-            user,
-            rng.choice([f"i{rank}", f"i{rng.randrange(20)}", "007"]),
-            rank,
-            rng.choice(scores),
-            rng.choice([0, 0, 1, 2, -1]),
-            rng.choice(gains),
-            rng.choice(["de", "fr", None]),
-        ]
+        item, country = rng.choice([f"i{rank}", f"i{rng.randrange(20)}", "007"]), rng.choice(["de", "fr", None])
+        grade = rng.choice([0, 0, 1, 2, -1])
+        row = [experiment, user, item, rank, rng.choice(scores), grade, rng.choice(gains), country]
         if rng.random() < 0.03:
             row[rng.randrange(7)] = None
         if rng.random() < 0.02:
@@ -211,22 +197,6 @@ def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path
     assert len(expected["default"][0]) > 100 and len(expected["default"][3]) > 20 and len(expected["default"][2]) > 20
 
 
-def tables_of(out: Path) -> dict[str, Any]:
-    """What the reader of the package sees in an output."""
-    code = (
-        "import json, sys; from rankmetrics_spark import laptop_session, read; spark = laptop_session()\n"
-        "text = lambda v: v.hex() if isinstance(v, float) else v\n"
-        "names = ('user_metrics', 'experiment_metrics', 'comparisons', 'quarantine')\n"
-        "tables = {n: read(spark, f'{sys.argv[1]}/{n}') for n in names}\n"
-        "rows = lambda t: sorted(([text(v) for v in row] for row in t.select(sorted(t.columns)).collect()), key=repr)\n"
-        "print(json.dumps({n: rows(t) for n, t in tables.items()}, default=str)); spark.stop()"
-    )
-    done = program(out.parent, code, out)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
 def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
     users = ("--users", 3000)
     sail = on_sail(tmp_path, "demo", *users, "--output", tmp_path / "sail")
@@ -235,7 +205,9 @@ def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
     assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr, spark.stderr)
     assert sail.stdout == spark.stdout and "candidate_a beats control" in sail.stdout
     assert "engine: sail 0.7.2" in sail.stderr and "engine: sail" not in spark.stderr
-    assert tables_of(tmp_path / "sail") == tables_of(tmp_path / "spark")
+    for table in ("user_metrics", "experiment_metrics", "comparisons", "quarantine"):
+        rows = exact_rows(tmp_path / "sail" / table)
+        assert rows and rows == exact_rows(tmp_path / "spark" / table), table
     record = json.loads(next((tmp_path / "sail" / "runs").glob("*.json")).read_text())
     assert (record["engine"], record["versions"]["sail"]) == ("sail", "0.7.2")
 
@@ -331,7 +303,6 @@ def test_an_interrupt_is_one_word_and_leaves_no_engine(when: str, desk: Desk) ->
 
 
 SESSION = """
-import os, sys
 from rankmetrics_spark import laptop_session
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
@@ -347,25 +318,11 @@ try:
     print("memory: finished")
 except RankmetricsError as error:
     print("memory:", error)
-from rankmetrics_spark.engines.sail.session import _running
-os.kill(_running[0][0].pid, 9)
-try:
-    spark.range(5).count()
-except RankmetricsError as error:
-    print("crash:", error)
 spark.stop()
-again = laptop_session()
-print("again:", again.range(3).count())
-again.stop()
-again.stop()
-try:
-    again.range(3).count()
-except Exception as error:
-    print("stopped:", str(error).splitlines()[0])
 """
 
 
-def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
+def test_a_session_says_in_a_sentence_what_its_limits_are(tmp_path: Path) -> None:
     done = program(tmp_path, SESSION, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     message = dict(line.split(": ", 1) for line in done.stdout.splitlines())
@@ -376,8 +333,6 @@ def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
     assert message["memory"] == "finished" or message["memory"].startswith(
         "the laptop engine ran out of its 0.1 GiB of memory"
     )
-    assert message["crash"].startswith("the laptop engine was killed, as systems do when memory runs out; ")
-    assert message["again"] == "3" and "stopped" in message
     assert not list(tmp_path.glob("rankmetrics-laptop-*"))
 
 
@@ -475,13 +430,15 @@ for thread in threads:
     thread.join()
 print("together:", len({{*together}}))
 said("limits of the running one", lambda: laptop_session() is _running[0][1])
-first, old = pid(), evaluate(log, "ap@3")
+first, old, plain = pid(), evaluate(log, "ap@3"), laptop_session().range(5)
 os.kill(first, signal.SIGKILL)
 _running[0][0]._process.wait()
 said("killed", lambda: old.to_pandas())
+said("killed", plain.count)
 said("next", mean)
 said("another engine", lambda: pid() != first and SparkSession.getActiveSession() is _running[0][1])
 said("old", lambda: old.to_pandas())
+said("old", plain.count)
 # An engine that ends while it is asked.
 os.kill(pid(), signal.SIGKILL)
 said("killed again", _running[0][0].wait_briefly)
@@ -506,7 +463,9 @@ ended.set()
 worker.join()
 said("parent", mean)
 current = evaluate(log, "ap@3")
-laptop_session().stop()
+last = laptop_session()
+last.stop()
+last.stop()
 said("stopped", current.to_pandas)
 said("next", mean)
 """
@@ -522,7 +481,10 @@ def test_the_next_call_starts_another_engine_and_old_results_and_forks_are_refus
         what, _, answer = line.partition(": ")
         said.setdefault(what, []).append(answer)
     assert said["together"] == ["1"] and said["limits of the running one"] == ["True"]
-    assert said["killed"][0].startswith("RankmetricsError, the laptop engine was killed, as systems do when memory")
+    assert said["killed"] == [said["killed"][0]] * 2
+    assert said["killed"][0].startswith(
+        "RankmetricsError, the laptop engine was killed, as systems do when memory runs"
+    )
     assert said["another engine"] == ["True"] and said["next"] == ["0.5"] * 3
     assert said["old"] == said["killed"]
     assert said["forked"] == [said["forked"][0]] * 4 and said["child ended"] == ["0"] and said["parent"] == ["0.5"]

@@ -19,11 +19,8 @@ OF_SCORES = [name for name, known in REGISTRY.items() if known.needs == "scores"
 OF_INTENTS = [name for name, known in REGISTRY.items() if known.needs in ("intents", "shown_intents")]
 UNCUT = [name for name, known in REGISTRY.items() if "k" not in known.parameters and name not in OF_SCORES]
 OF_RANKS = [name for name in REGISTRY if name not in (*OF_SCORES, *OF_INTENTS)]
-CLICKS_SEED, CLICKS_USERS = 1, 60
-SCORED = (
-    "experiment string, user string, visit int, item string, position int, score double, relevance double, "
-    "country string"
-)
+SCORED = "experiment string, user string, visit int, item string, position int, score double, relevance double, "
+SCORED += "country string"
 Rows = list[tuple[Any, ...]]
 
 
@@ -57,7 +54,7 @@ def scored_log(seed: int) -> tuple[Rows, Rows]:
 def results(spark: SparkSession) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The name and the rows of each table."""
     faulty = [("a", "user 1", None, 1, 1), ("a", None, "item 1", 1, 1), ("b", "user 2", "item 1", 0, 1)]
-    clicks = impressions(spark, [*random_log(CLICKS_SEED, CLICKS_USERS), *faulty])
+    clicks = impressions(spark, [*random_log(seed=1, users=60), *faulty])
     result = evaluate(clicks, named(OF_RANKS, 10))
     yield from tables("clicks by position", result.user_metrics, result.experiment_metrics, result.quarantine)
 
