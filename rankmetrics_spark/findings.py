@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.words import UNITS, Change, Numbers, p_value
+from rankmetrics_spark.words import UNIT, UNITS, Change, Numbers, p_value
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
@@ -106,6 +106,7 @@ class Finding:
     )
     n_lists_baseline: int | None = told("lists of baseline", "count")
     n_lists_candidate: int | None = told("lists of candidate", "count")
+    cap: float | None = told("cap", "number")
     better: str | None = None
     note: str = ""
     confidence: float = 0.95
@@ -266,6 +267,17 @@ class Finding:
         """
         some = self.share_changed if self.trigger is None else self.share_triggered_candidate
         return "" if some is None else f" among the {sch.share(some)} of {UNITS} {self.whose}"
+
+    @property
+    def narrower(self) -> str:
+        """What the changes are about, where the means are about more; else empty.
+
+        >>> Finding.of({"cap": 20.0, "mean_over": "lists"}).narrower, Finding.of({"cap": 5.0}).narrower
+        ('at most 20 lists of each user', 'values up to the cap')
+        """
+        if self.cap is not None:
+            return f"at most {self.cap:g} lists of each {UNIT}" if self.over_lists else "values up to the cap"
+        return f"the {UNITS} {self.whose}" if self.among else ""
 
     @property
     def whose(self) -> str:

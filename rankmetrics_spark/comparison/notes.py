@@ -100,7 +100,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
         if parts:
             said[i] = f"a few {units} have most of the {'lists' if by_lists else UNITS}, so that all count "
             said[i] += f"{' and '.join(parts)}: "
-            more = "" if rows.request.cap else "; comparison.cap makes one possible"
+            more = f"; a {'lower ' if rows.request.cap else ''}comparison.cap makes one possible"
             permuted = f"all {units} were permuted, and there is no interval{more}"
             said[i] += permuted if rows.hard.heavy[i] else "chance alone gives small p-values too often"
     return said

@@ -90,8 +90,8 @@ def as_html(figures: Figures) -> str:
         better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
         baseline = _text(story.Id(figures.only_baseline))
         key += f"; {better} better, {worse} worse than {baseline}, {unclear} {STATES['open'].word}"
-    if whose := next((found.whose for found in figures.compared if found.among), ""):
-        key += f"; means are over all {UNITS}, changes are those of the {UNITS} {whose}"
+    if narrower := next((found.narrower for found in figures.compared if found.narrower), ""):
+        key += f"; means are over all {over_what(figures.averages)}, changes are those of {narrower}"
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)

@@ -94,7 +94,7 @@ class Card:
     def users(self) -> str:
         """How the users are compared, and how many there are."""
         found = self.found
-        whose = f" {found.whose}" if found.whose else ""
+        whose = f" {found.whose}" if found.whose else f", {found.narrower}" if found.narrower else ""
         return f"{f'{found.design}, ' if found.design else ''}{found.n_users:,} {found.units}{whose}"
 
     @property

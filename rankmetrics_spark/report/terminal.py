@@ -16,7 +16,7 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import beside, console, formats, of_tests, story, verdict
-from rankmetrics_spark.report.figures import Figures, Mean, in_words, period_means
+from rankmetrics_spark.report.figures import Figures, Mean, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
@@ -48,8 +48,8 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         valid = f" ({found.valid_at})" if found.valid_at else ""
         unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
         lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
-        if found.among:
-            lines.append(f"means are over all {UNITS}; changes are those of the {UNITS} {found.whose}")
+        if found.narrower:
+            lines.append(f"means are over all {over_what(figures.averages)}; changes are those of {found.narrower}")
     if figures.letters:
         how = verdict.CORRECTIONS[figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")

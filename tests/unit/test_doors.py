@@ -29,6 +29,7 @@ BEHIND = {
     "engines.spark": "sessions are started by commands, jobs and tests; the folder is replaced, and the disk is full",
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
     "job.lineage": "an endpoint refuses an event, with its address in the error",
+    "job.results": "rows are read back, or must not be",
     "report.assets": "libraries are missing, and the disk is full",
     "report.console": "the printers are replaced",
     "report.beside": "the looks at the rows are counted",

@@ -77,6 +77,8 @@ def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> N
     assert "means are over all users, changes are those of the users whose lists changed" in notebook.as_html(figures)
     frame = notebook.summary(figures)
     assert frame[["share_changed", "diluted_difference"]].to_numpy()[1].tolist() == [0.25, 0.025]
+    capped = replace(figures, comparisons=[compared("a", "candidate", 0.1, cap=20.0, mean_over="lists")])
+    assert "changes are those of at most 20 lists of each user" in notebook.as_html(capped)
     usual = replace(figures, comparisons=[compared("a", "candidate", 0.1)])
     assert "over all users" not in notebook.as_html(usual) and "share_changed" not in notebook.summary(usual)
 

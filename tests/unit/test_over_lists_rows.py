@@ -71,8 +71,8 @@ def test_a_few_users_with_most_of_the_lists_are_said_with_the_users_that_they_ar
     assert [row["effective_users_baseline"], row["effective_users_candidate"]] == pytest.approx(worth, rel=1e-12)
     assert row["note"] == (
         f"a few users have most of the lists, so that all count as {worth[0]:.0f} equal ones in a and as "
-        f"{worth[1]:.0f} equal ones in b: all users were permuted, and there is no interval; comparison.cap makes one "
-        "possible"
+        f"{worth[1]:.0f} equal ones in b: all users were permuted, and there is no interval; a comparison.cap makes "
+        "one possible"
     )
     users = users.assign(list_count=[*lists["a"], *lists["b"]])
     units = [np.stack([of[METRIC] * of["list_count"], of["list_count"]], 1) for _, of in users.groupby("experiment")]
