@@ -1,5 +1,6 @@
 """What is refused or said, and in which words: the cases of tests/messages.txt."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,11 @@ def messages(section: str) -> list[tuple[Any, str]]:
 def cases(section: str) -> list[tuple[Any, ...]]:
     """The same of a section whose cases give several values: each is an argument of its own."""
     return [(*given, message) for given, message in messages(section)]
+
+
+def json_cases(section: str) -> list[Any]:
+    """The cases of a section, a line of JSON each: one value, or a list of several."""
+    return [json.loads(line) for line in texts(section)]
 
 
 def texts(section: str) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from scipy.stats import chisquare, fisher_exact
 
-from rankmetrics_spark import compare, evaluate, read, run
+from rankmetrics_spark import compare, errors, evaluate, read, run
 from rankmetrics_spark.cli import init
 from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
 from rankmetrics_spark.config import Sink, as_dict, load
@@ -32,6 +32,7 @@ from rankmetrics_spark.report import figures_of_period
 from rankmetrics_spark.tools import sample
 from tests.helpers.commands import Call, Terminal, Typed
 from tests.helpers.logs import config, csv_file
+from tests.helpers.messages import messages
 from tests.tables_page import tables
 
 GOLDEN = Path(__file__).parent / "field" / "golden_inputs"
@@ -539,56 +540,12 @@ def test_each_test_has_its_own_split_verdict_and_page(spark: SparkSession, tmp_p
     assert "good:b" in title and "beats" in title and "60 users in all, 30 in each experiment" in own
 
 
-REFUSED: dict[str, tuple[list[str], Any, type[RankmetricsError], str]] = {
-    "`assignments`, and a column of experiments": (
-        ["t:a u1 09:00"], {"columns": {"time": "seen", "experiment": "item"}}, ConfigError,
-        "columns.experiment and assignments are both given; allowed: one of the two"),
-    "assignments with times, and a log without": (
-        ["t:a u1 09:00"], {"columns": {}}, ConfigError, "columns.time is missing, and the assignments have"),
-    "assignments without a column that is named": (
-        ["t:a u1 09:00"], {"assignment_columns": {"arm": "v"}}, InputError, "the assignments have no column 'v'"),
-    "`assignments.columns` with a role that there is not": (
-        ["t:a u1 09:00"], {"assignment_columns": {"unit": "user"}}, ConfigError, "assignment_columns.unit: unknown"),
-    "`tests`, and assignments to arms alone": (
-        ["a u1 09:00"], {"tests": {"t": {}}}, ConfigError, "tests is given, and the assignments have no column"),
-    "`tests` with a test that no user is assigned to": (
-        ["t:a u1 09:00"], {"tests": {"s": {}}}, ConfigError, "tests: unknown test 's'"),
-    "a test without the arm of `comparison.baseline`": (
-        ["t:a u1 09:00", "s:b u1 09:00"], {"tests": {"s": {}}, "baseline": "a"}, ConfigError,
-        "the test 's' has no arm 'a', which comparison.baseline names; allowed in tests.s.baseline: b"),
-    "a test without its own baseline arm": (
-        ["t:a u1 09:00"], {"tests": {"t": {"baseline": "control"}}}, ConfigError,
-        "the test 't' has no arm 'control', which tests.t.baseline names; allowed in tests.t.baseline: a"),
-    "an arm that is missing from `tests.NAME.shares`": (
-        ["t:a u1 09:00", "t:b u2 09:00", "t:c u3 09:00"], {"tests": {"t": {"shares": {"a": 1, "b": 1}}}}, ConfigError,
-        "tests.t.shares has no share of the arm 'c'; allowed: one of each arm of the test 't'"),
-    "a test with a colon in its name": (
-        ["t:x:a u1 09:00"], {}, InputError, "the test 't:x' of the assignments has a colon in its name"),
-    "an arm with a colon in its name": (
-        ["t:a;b u1 09:00"], {}, InputError, "the arm 'a:b' of the assignments has a colon in its name"),
-    "`only_changed` with assignments": (
-        ["t:a u1 09:00"], {"only_changed": True, "baseline": "a"}, ConfigError, "only_changed is given with"),
-    "`cluster` with assignments to tests": (
-        ["t:a u1 09:00"], {"cluster": "item"}, ConfigError, "cluster is given, and the assignments have tests"),
-    "gates of a test from Python, where nothing is published": (
-        ["t:a u1 09:00"], {"tests": {"t": {"gates": {"metric": "rr", "min": 0}}}}, ConfigError,
-        "tests.t.gates is given, and evaluate publishes nothing; allowed: a run of a config"),
-    "a gate of a test on a metric that is not computed": (
-        ["t:a u1 09:00"], {"tests": {"t": {"gates": {"metric": "ap", "min": 0}}}}, ConfigError,
-        "tests.t.gates: unknown metric 'ap'; known: rr"),
-    "assignments of other users than those of the log": (
-        ["t:a u9 09:00"], {}, InputError, "no user of the assignments has a list of the impressions"),
-    "an assignment whose time is none": (
-        ["t:a u1 soon", "t:b u2 09:00"], {}, QualityError, "1 of 2 assignments are faulty (50.00%, allowed 1.00%"),
-}  # fmt: skip
-"""What is given -> assignments, options, and how they are refused."""
-
-
 @pytest.mark.parametrize(
     ("texts", "options", "error", "sentence"),
     [
-        pytest.param(*case, id=words, marks=pytest.mark.outcome(words, f"exit {case[2].exit_code}: `{case[3]}`"))
-        for words, case in REFUSED.items()
+        pytest.param(*case, said, id=words, marks=pytest.mark.outcome(words, f"exit {case[2].exit_code}: `{said}`"))
+        for (words, *given, error), said in messages("assignments that are refused")
+        for case in [(*given, getattr(errors, error))]
     ],
 )
 def test_assignments_that_fit_nothing_are_refused_in_one_sentence(

@@ -16,6 +16,7 @@ from rankmetrics_spark.errors import InputError, QualityWarning
 from rankmetrics_spark.road import Tables, averages as averages_of
 from rankmetrics_spark.sources import read as source
 from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
+from tests.helpers.messages import json_cases
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
 LOG = [
@@ -199,38 +200,7 @@ def test_averages_of_user_metrics_read_from_disk_are_the_same_to_the_last_bit(
 
 
 # Names that the pipeline uses for its own columns, and names that SQL has to quote.
-NAMES = [
-    *("shown", "hash", "entries", "again", "plane_0", "n_rows", "flagged", "doubtful", "pool_grade", "position"),
-    *(
-        "user_id",
-        "experiment_id",
-        "rank",
-        "_rows",
-        "_list_0",
-        "_segment_0",
-        "_rejected",
-        "reason",
-        "n_lists",
-        "n_shown",
-    ),
-    *(
-        "metric",
-        "evaluation_date",
-        "ap_at_2",
-        "carried_0",
-        "a.b",
-        "it's",
-        "a`b",
-        "ä ö",
-        "select",
-        "_ap_at_2_0",
-        "_convention",
-        "_judged",
-        "my_list_1",
-        "b",
-        "c",
-    ),
-]
+NAMES: list[str] = json_cases("names of columns")
 
 
 @pytest.mark.slow

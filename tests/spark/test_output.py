@@ -30,6 +30,7 @@ from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
+from tests.helpers.messages import json_cases
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine", "checks")
 NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]
@@ -216,14 +217,7 @@ def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: 
     "exit 1: the table and what the session lacks; nothing but a run record and its checks is written",
     on_sail="exit 1: `the engine sail cannot write` ...; nothing but a run record and its checks is written",
 )
-@pytest.mark.parametrize(
-    ("sink", "name"),
-    [
-        ({"format": "delta", "path": "out"}, r"delta table delta\.`/.*/out/user_metrics`"),
-        ({"format": "delta", "table": "default"}, r"delta table default\.staging_\w+"),
-        ({"format": "iceberg", "table": "lake.ranking"}, r"iceberg table lake\.ranking\.published"),
-    ],
-)
+@pytest.mark.parametrize(("sink", "name"), json_cases("formats that a session lacks"))
 def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: dict[str, str], name: str
 ) -> None:

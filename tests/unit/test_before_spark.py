@@ -18,7 +18,7 @@ from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, O
 from rankmetrics_spark.report import Figures, html as page
 from rankmetrics_spark.sinks import records_in
 from tests.helpers.commands import ROOT
-from tests.helpers.messages import cases, messages
+from tests.helpers.messages import cases, json_cases, messages
 from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
@@ -187,15 +187,7 @@ def test_an_empty_output_is_refused(refused: Refused, given: str) -> None:
 
 
 @pytest.mark.outcome("an output {how} the input", "exit 2")
-@pytest.mark.parametrize(
-    ("source", "sink", "how"),
-    [
-        ("log", "log", "equal to"),
-        ("log/*.parquet", "log/x.parquet", "equal to"),
-        ("log", "log/out", "inside of"),
-        ("log/day=1", "log", "around"),
-    ],
-)
+@pytest.mark.parametrize(("source", "sink", "how"), json_cases("an output is apart from the input"))
 def test_an_output_is_apart_from_the_input(refused: Refused, source: str, sink: str, how: str) -> None:
     code, sentence = refused({"source": {"path": source}, "sink": {"path": sink}})
     expected = f"sink.path '{sink}' is {how} source.path '{source}'; allowed: an output apart from the inputs"

@@ -14,6 +14,7 @@ from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse, resolve
 from tests.helpers.configs import LOGS, TRUTH, config
+from tests.helpers.messages import json_cases
 
 
 def test_only_the_source_needs_a_value() -> None:
@@ -44,23 +45,7 @@ def test_a_date_may_be_a_text_or_a_date(given: object) -> None:
 NIGHT = datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize(
-    ("given", "zone", "day"),
-    [
-        (None, "UTC", "2026-11-20"),
-        ("today", "Europe/Berlin", "2026-11-21"),
-        ("yesterday", "UTC", "2026-11-19"),
-        ("Yesterday", "Europe/Berlin", "2026-11-20"),
-        ("yesterday", "America/New_York", "2026-11-19"),
-        ("-2", "UTC", "2026-11-18"),
-        (-2, "Europe/Berlin", "2026-11-19"),
-        (0, "Pacific/Auckland", "2026-11-21"),
-        ("-21", "UTC", "2026-10-30"),
-        ("2026-11-01", "Europe/Berlin", "2026-11-01"),
-        ("yesterday@2026-11-20T21:00:00Z", "Asia/Tokyo", "2026-11-20"),
-        ("-1@2026-11-25T21:00:00.000", "UTC", "2026-11-24"),
-    ],
-)
+@pytest.mark.parametrize(("given", "zone", "day"), json_cases("a date may count back from today in a time zone"))
 def test_a_date_may_count_back_from_today_in_a_time_zone(
     given: object, zone: str, day: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -225,18 +210,7 @@ def test_a_share_may_be_a_percentage() -> None:
     assert result.gates[0].max_relative_drop == 0.015
 
 
-@pytest.mark.parametrize(
-    ("source", "judgements", "expected"),
-    [
-        ("parquet", None, False),
-        ("csv", None, True),
-        ("json", None, True),
-        ("parquet", "csv", True),
-        ("parquet", "trec_qrels", True),
-        ("trec_run", "parquet", True),
-        ("orc", "parquet", False),
-    ],
-)
+@pytest.mark.parametrize(("source", "judgements", "expected"), json_cases("formats without types"))
 def test_numbers_may_be_text_where_a_format_has_no_types(source: str, judgements: str | None, expected: bool) -> None:
     truth = {"judgements": {**TRUTH, "format": judgements}} if judgements else {}
     assert config(source={**LOGS, "format": source}, **truth).options.text_numbers is expected
@@ -253,20 +227,7 @@ def test_a_sink_with_a_table_has_no_folder() -> None:
     assert (result.format, result.path, result.table) == ("iceberg", None, "lake.ranking")
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("log.csv", "csv"),
-        ("day/*.jsonl.gz", "json"),
-        ("log.NDJSON", "json"),
-        (["a.orc", "b.orc"], "orc"),
-        ("log.parquet.zst", "parquet"),
-        ("logs/csv", "parquet"),
-        (["logs", "a.csv"], "parquet"),
-        ({"a": "a.csv", "b": ["b.csv", "c.csv.gz"]}, "csv"),
-        ({"a": "a.csv", "b": "b.parquet"}, None),
-    ],
-)
+@pytest.mark.parametrize(("path", "expected"), json_cases("the names of files say their format"))
 def test_the_names_of_files_say_their_format(path: Any, expected: str | None) -> None:
     assert config(source={"path": path}).source.format == expected
 

@@ -11,7 +11,7 @@ from rankmetrics_spark.config import Config, Judgements, Sink, as_dict, describe
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import resolve
 from tests.helpers.commands import ROOT
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -51,30 +51,7 @@ def test_the_other_examples_have_the_settings_that_they_show() -> None:
     assert (trec.source.format, trec.rank_by, trec.convention.preset) == ("trec_run", "score", "trec_eval")
 
 
-@pytest.mark.parametrize(
-    ("assignment", "part", "expected"),
-    [
-        ("metrics=ap@10,ndcg@10", "metrics", ["ap@10", "ndcg@10"]),
-        ("metrics=[ap@10, 'rbp(p=0.8)']", "metrics", ["ap@10", "rbp(p=0.8)"]),
-        ("source.path=logs/new", "source.path", ["logs/new"]),
-        ("source.path=[a, b]", "source.path", ["a", "b"]),
-        ("source.path=.", "source.path", ["."]),
-        ("source.path=*.csv", "source.path", ["*.csv"]),
-        ("source.columns.user=uid", "source.columns", {"user": "uid", "experiment": "variant"}),
-        ("source.columns.experiment=null", "source.columns", {"experiment": None}),
-        ("source.segments=country,device", "source.segments", ["country", "device"]),
-        ("source.where=x = 'a: b # c'", "source.where", "x = 'a: b # c'"),
-        ("source.where=", "source.where", None),
-        ("source.options.header=false", "source.options", {"header": "false"}),
-        ("comparison.baseline=007", "comparison.baseline", "007"),
-        ("comparison.baseline='1.10'", "comparison.baseline", "1.10"),
-        ("comparison.baseline=no", "comparison.baseline", "no"),
-        ("quality.max_invalid_fraction=5e-2", "quality.max_invalid_fraction", 0.05),
-        ("spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
-        ("spark.spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
-        ("evaluation_date=2026-11-21", "evaluation_date", "2026-11-21"),
-    ],
-)
+@pytest.mark.parametrize(("assignment", "part", "expected"), json_cases("a key can be set from outside"))
 def test_a_key_can_be_set_from_outside(tmp_path: Path, assignment: str, part: str, expected: object) -> None:
     path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}\nsink: {path: /out}")
     result: Any = as_dict(load(path, [assignment]))

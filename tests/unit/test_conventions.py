@@ -10,7 +10,7 @@ import pytest
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, Convention, knobs, resolve
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 
 def test_the_presets_are_those_of_the_contract() -> None:
@@ -121,16 +121,7 @@ def test_a_convention_is_read_back_from_its_text() -> None:
         resolve("standard;gian=linear")
 
 
-@pytest.mark.parametrize(
-    ("value", "averages"),
-    [
-        ("standard", False),
-        ({"ties": "expected"}, True),
-        ("sklearn", True),
-        ("torchmetrics", True),
-        ("trec_eval", False),
-    ],
-)
+@pytest.mark.parametrize(("value", "averages"), json_cases("a convention says whether it needs tie groups"))
 def test_a_convention_says_whether_it_needs_tie_groups(value: Any, averages: bool) -> None:
     assert resolve(value).averages_ties is averages
 

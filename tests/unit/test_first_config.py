@@ -16,7 +16,7 @@ from rankmetrics_spark.config import kind_of, parsed
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, LogSample, guesses, sample
 from tests.helpers.configs import first, written
-from tests.helpers.messages import cases
+from tests.helpers.messages import cases, json_cases
 
 LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
 
@@ -231,15 +231,7 @@ def test_an_experiment_does_not_vary_within_a_list(arms: int, more: dict[str, An
     assert arms == 2 or alone == Guess("group", "a guess, by its name; but it varies within lists")
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "experiments"),
-    [
-        ("is_treatment", [True, False], ["false", "true"]),
-        ("treated", [1, 0], ["0", "1"]),
-        ("treatment", ["true", "false"], ["false", "true"]),
-        ("isVariant", ["1", "0"], ["0", "1"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "values", "experiments"), json_cases("a treatment of yes and no is an experiment"))
 def test_a_treatment_of_yes_and_no_is_an_experiment(
     tmp_path: Path, name: str, values: list[Any], experiments: list[str]
 ) -> None:

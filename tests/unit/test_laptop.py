@@ -22,7 +22,7 @@ from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, R
 from rankmetrics_spark.metrics import PRESETS, Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
 from rankmetrics_spark.sources import on_sail
-from tests.helpers.messages import cases
+from tests.helpers.messages import cases, json_cases
 from tests.helpers.packages import install_sail, stand_in
 
 # ---- the choice
@@ -282,16 +282,7 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
         on_sail.check(csv(tmp_path / "differ", a="x,y\n1,2\n", b="y,x\n3,4\n"))
 
 
-@pytest.mark.parametrize(
-    ("header", "options", "message"),
-    [
-        ("x,clicked,clicked", {}, "2 columns 'clicked'"),
-        ('x;"a;b";"a;b";"a;b"', {"sep": ";"}, "3 columns 'a;b'"),
-        ("x,,", {}, "2 columns ''"),
-        ("x,y,Y, y,'x'", {}, ""),
-        ("x,x", {"header": "false"}, ""),
-    ],
-)
+@pytest.mark.parametrize(("header", "options", "message"), json_cases("a header with a repeated name is refused"))
 def test_a_header_with_a_repeated_name_is_refused(
     tmp_path: Path, header: str, options: dict[str, str], message: str
 ) -> None:

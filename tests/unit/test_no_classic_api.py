@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rankmetrics_spark
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 ROOT = Path(rankmetrics_spark.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
@@ -86,18 +86,7 @@ def test_a_forbidden_use_is_found(forbidden: str, what: str) -> None:
     assert findings(f"x = 1\n{forbidden}")[0][0] > 1
 
 
-@pytest.mark.parametrize(
-    "allowed",
-    [
-        "from functools import cache\n@cache\ndef f(): ...",
-        "rows.join(F.broadcast(small), 'user_id')",
-        "F.collect_list('x')",
-        "for row in few_rows(means): ...",
-        "isinstance(kind, T.StringType)",
-        "from pyspark.sql import Column, DataFrame, SparkSession",
-        "def f(rows: DataFrame) -> Column: ...",
-    ],
-)
+@pytest.mark.parametrize("allowed", json_cases("an allowed use is not reported"))
 def test_an_allowed_use_is_not_reported(allowed: str) -> None:
     assert findings(allowed) == []
 

@@ -12,6 +12,7 @@ from rankmetrics_spark.engines import sessions
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import on_sail
 from rankmetrics_spark.sources.files import files_of, folder_values
+from tests.helpers.messages import json_cases
 
 
 def log(folder: Path, **files: str) -> Path:
@@ -53,15 +54,7 @@ def test_headers_of_every_choice_are_compared(tmp_path: Path) -> None:
 UNEVEN = ValueError("Csv error: incorrect number of fields for line 4, expected 2 got 3")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "line", "fields"),
-    [
-        ("h,i\n1,2\n1,2,3\n", {}, 3, 3),
-        ('h,i\n"1\n,",2\n\n1\n', {}, 5, 1),
-        ("h;i,\n1;2\n1,1\n", {"sep": ";"}, 3, 1),
-        ("h,'i\n'\n1,'2,3'\n1,2,3\n", {"quote": "'"}, 4, 3),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "line", "fields"), json_cases("a row of another length is found"))
 def test_a_row_of_another_length_is_found(
     tmp_path: Path, text: str, options: dict[str, str], line: int, fields: int
 ) -> None:

@@ -26,6 +26,7 @@ from rankmetrics_spark.report import console
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
+from tests.helpers.messages import json_cases
 from tests.helpers.results import Output
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
@@ -181,14 +182,7 @@ def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
     assert rep.blocks(lambda some: shown, [1, 2, 3], wide) == [[1, 2, 3]]
 
 
-@pytest.mark.parametrize(
-    ("evaluated", "quarantined", "tables"),
-    [
-        (2, 0, "tables in out[1]: experiment_metrics, user_metrics; "),
-        (2, 1, "tables in out[1]: experiment_metrics, user_metrics, quarantine; "),
-        (0, 1, "tables in out[1]: quarantine; "),
-    ],
-)
+@pytest.mark.parametrize(("evaluated", "quarantined", "tables"), json_cases("tables that were written"))
 def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined: int, tables: str) -> None:
     record = {"rows": {"in": evaluated + quarantined, "evaluated": evaluated, "quarantined": quarantined}}
     assert rep.paths_text("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"

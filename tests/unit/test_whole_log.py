@@ -4,6 +4,7 @@ import pytest
 
 from rankmetrics_spark.config import Source
 from rankmetrics_spark.sources import at_midnight, whole_log
+from tests.helpers.messages import json_cases
 
 DATE = "2026-11-20"
 
@@ -15,15 +16,7 @@ def note(schema: dict[str, str], **source: object) -> list[str]:
     return whole_log(Source(**{"path": "logs"} | source), types.StructType(fields), DATE)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("schema", "named"),
-    [
-        ({"user_id": "text", "shown on": "date"}, "`shown on`"),
-        ({"ds": "text", "at": "time", "seen": "date"}, "`seen`"),
-        ({"at": "time", "Event_Date": "text"}, "`Event_Date`"),
-        ({"at": "time"}, "to_date(`at`)"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "named"), json_cases("a dated log without a filter is reported"))
 def test_a_dated_log_without_a_filter_is_reported(schema: dict[str, str], named: str) -> None:
     (result,) = note(schema)
     assert result == (
@@ -59,16 +52,7 @@ def midnights(where: str) -> list[str]:
     return at_midnight(Source(path=("logs",), where=where), types.StructType(fields))
 
 
-@pytest.mark.parametrize(
-    ("where", "compared"),
-    [
-        ("at <= '2026-11-20'", "<= '2026-11-20'"),
-        ("country = 'de' and `At` = date '2026-11-20'", "= '2026-11-20'"),
-        ("at > '2026-11-20'", "> '2026-11-20'"),
-        ("at between '2026-11-01' and '2026-11-20'", "BETWEEN '2026-11-20'"),
-        ("at in ('2026-11-20')", "IN '2026-11-20'"),
-    ],
-)
+@pytest.mark.parametrize(("where", "compared"), json_cases("a time that is compared with a day gets a note"))
 @pytest.mark.outcome("compares a time with a bare day: {where}", "a note: it is about midnight alone, with `to_date`")
 def test_a_time_that_is_compared_with_a_day_gets_a_note(where: str, compared: str) -> None:
     operator, _, day = compared.partition(" ")
@@ -78,15 +62,6 @@ def test_a_time_that_is_compared_with_a_day_gets_a_note(where: str, compared: st
     ]
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "at >= '2026-11-20' and at < '2026-11-21'",
-        "to_date(at) = '2026-11-20'",
-        "day <= '2026-11-20'",
-        "at <= '2026-11-20 12:00:00'",
-        "at is not null",
-    ],
-)
+@pytest.mark.parametrize("where", json_cases("a filter that parts the log between days gets none"))
 def test_a_filter_that_parts_the_log_between_days_gets_none(where: str) -> None:
     assert midnights(where) == []
