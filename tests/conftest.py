@@ -172,10 +172,10 @@ def verified_runs(verifier: Verifier | None, monkeypatch: pytest.MonkeyPatch) ->
     evaluate, found = job._evaluate, list[str]()
 
     def verified(context: Any) -> Any:
-        outcome, sink = evaluate(context), context.config.sink
+        outcome, config = evaluate(context), context.config
         # What the test itself derives again is compared by the test.
         if context.store_for is None:
-            found.append(verifier(sink.path or "", context.config.evaluation_date, is_table=sink.path is None))
+            found.append(verifier(config.sink.path, config.evaluation_date, outcome.run_id))
         return outcome
 
     monkeypatch.setattr(job, "_evaluate", verified)

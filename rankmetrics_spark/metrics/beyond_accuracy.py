@@ -87,10 +87,7 @@ def list_hashes(lists: Ints, rank: Ints, item: Ints, size: int) -> Ints:
     """
     cells = _mixed(_mixed(item.view(np.uint64)) + rank.view(np.uint64))
     added = np.zeros(size, np.uint64)
-    order = np.argsort(lists, kind="stable")
-    starts = np.flatnonzero(np.diff(lists[order], prepend=-1))
-    if len(starts):
-        added[lists[order][starts]] = np.add.reduceat(cells[order], starts)
+    np.add.at(added, lists, cells)
     return added.view(np.int64)
 
 
