@@ -75,6 +75,8 @@ class Finding:
     cuped_difference: float | None = told("difference with CUPED", "signed")
     cuped_ci_low: float | None = told("interval with CUPED", "interval", "cuped_ci_low", "cuped_ci_high")
     cuped_variance_reduction: float | None = told("variance less by CUPED", "share")
+    strata_difference: float | None = told("difference within strata", "signed")
+    strata_ci_low: float | None = told("interval within strata", "interval", "strata_ci_low", "strata_ci_high")
     looks: str | None = told("looks", "text")
     look: int | None = told("look", "count")
     p_sequential: float | None = told("p over looks", "p")
@@ -338,6 +340,11 @@ class Finding:
         return f"{before:.{digits}f}", f"{after:.{digits}f}"
 
     @property
+    def adjusted_by(self) -> str:
+        """What the numbers of the test are, if they are not those of the means; else empty."""
+        return sch.ADJUSTED_BY.get(self.test or "", "")
+
+    @property
     def movement(self) -> str:
         """From which mean to which, or with CUPED the difference: the means are those without it.
 
@@ -346,7 +353,7 @@ class Finding:
         >>> Finding.of({"test": sch.CUPED, "cuped_difference": 0.0123}).movement
         '+0.0123'
         """
-        if self.test == sch.CUPED:
+        if self.adjusted_by:
             return "" if self.tested.value is None else Change(self.tested.value, "").plain
         return " \N{RIGHTWARDS ARROW} ".join(self.means_in_words or ())
 

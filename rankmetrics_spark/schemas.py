@@ -118,8 +118,10 @@ QUARANTINE_COLUMNS = (*(name for name in ROLES.values() if name != INTENTS), REA
 #: Struct of a row's mapped columns as text, as they came.
 RAW = "_raw"
 BASELINE = "baseline"
-#: The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix.
-CUPED = "cuped"
+#: The test of a row of ``comparisons`` that CUPED, or strata, decide; its numbers have this prefix.
+CUPED, STRATA = "cuped", "strata"
+#: Such a test -> what its numbers are.
+ADJUSTED_BY = {CUPED: "with CUPED", STRATA: "within strata"}
 SPARSE = "sparse"
 #: The tests of a row of ``comparisons`` that decide where t does not hold; their numbers have this prefix.
 SPARSE_TESTS = ("permutation", "sign flips", "boschloo", "hall")

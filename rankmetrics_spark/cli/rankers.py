@@ -28,6 +28,7 @@ _WHY = {
     "cluster": "interleaving takes users as units",
     "mean_over": "every user of interleaved lists counts once",
     "cap": "every user of interleaved lists counts once",
+    "strata": "rankers meet in the same lists",
     "only_changed": "rankers meet in the same lists",
     "trigger": "every user meets all rankers",
     "shared_users": "every user meets all rankers",

@@ -1,4 +1,4 @@
-"""Rows of ``comparisons``, less what the values of the users from before the experiment explain."""
+"""Rows of ``comparisons``, less what users explain by their values from before the experiment, or by their strata."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import Key, Totals
+from rankmetrics_spark.comparison.measures import MOST_STRATA, STRATUM, Key, Totals
+from rankmetrics_spark.comparison.totals import arm_moments
+from rankmetrics_spark.errors import ConfigError
 
 #: Below this p-value, the experiments differed before they began, and their earlier values are not used.
 SMALL_EARLIER_P = 0.001
@@ -23,7 +25,7 @@ class Adjusted(st.ByRow):
         estimate: The difference, less what the earlier values explain.
         denominator: What it is a share of.
         reduction: (g,) share of the variance that the earlier values explain.
-        n_before: (g,) users with earlier values.
+        n_before: (g,) users with earlier values, or in strata of both experiments.
         spread: (g,) of the earlier values; 0 where they tell no user from another.
         earlier_p: (g,) p-value of the difference that the experiments had before.
     """
@@ -72,6 +74,29 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
         earlier = st.paired_t(before, confidence)
     n = before.n.astype(float)
     return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
+
+
+def of_strata(totals: Totals, keys: Sequence[Key], by_ratio: bool, confidence: float) -> Adjusted:
+    """Independent rows: the mean of the differences within strata, of all strata that have users of both."""
+    kind, known = "strata_lists" if by_ratio else "strata", dict[tuple[object, ...], set[str]]()
+    for key in totals.sums:
+        if key.kind == kind:
+            segment, _, stratum = key.segment.partition(STRATUM)
+            known.setdefault((key.candidate, segment, key.metric), set()).add(stratum)
+    parts = []
+    for key in keys:
+        ours, theirs = (known.get((name, key.segment, key.metric), set()) for name in (key.baseline, key.candidate))
+        if len(ours | theirs) > MOST_STRATA:
+            raise ConfigError(f"comparison.strata are {len(ours | theirs):,}; allowed: {MOST_STRATA:,} at most")
+        both = [key._replace(segment=f"{key.segment}{STRATUM}{stratum}") for stratum in sorted(ours & theirs)]
+        sums = totals.sides(kind, both)
+        sizes = [own.ratio("y", "n").lists if by_ratio else own["n"] for own in sums]
+        arms = arm_moments(sums[0]), arm_moments(sums[1])
+        with np.errstate(all="ignore"):
+            parts.append((*st.within_strata(arms, sizes, confidence), float(arms[0].n.sum() + arms[1].n.sum())))
+    (tests, denominators, n), none = zip(*parts, strict=True), np.full(len(keys), np.nan)
+    joined = st.Estimate.joined(tests), st.Denominator.joined(denominators)
+    return Adjusted(*joined, none, np.array(n), np.array(n), none)
 
 
 def with_mean_covariate(arms: Sequence[tuple[st.Moments, st.Sums]]) -> list[st.CovariateMoments]:

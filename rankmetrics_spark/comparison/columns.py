@@ -36,13 +36,14 @@ def design(rows: Compared) -> list[str]:
 
 @statistic(type="string")
 def test(rows: Compared) -> Texts:
-    """The test that decides: `paired t`, `welch` or `cuped`; `permutation`, `boschloo`, `sign flips` or `hall` where t
-    does not hold (see "Few hits"); null without one. `p_adjusted`, `better`, verdict, gates,
+    """The test that decides: `paired t`, `welch`, `cuped` or `strata`; `permutation`, `boschloo`, `sign flips` or
+    `hall` where t does not hold (see "Few hits"); null without one. `p_adjusted`, `better`, verdict, gates,
     `minimum_detectable_effect` and `users_needed` follow it.
     """
+    by = sch.STRATA if rows.request.strata else sch.CUPED
     decides = zip(rows.deciding.p_value, rows.decided_by_cuped, rows.hard.found[0], rows.paired, strict=True)
     return [
-        None if np.isnan(p) else sch.CUPED if cuped else hard or (PAIRED_T if paired else WELCH)
+        None if np.isnan(p) else by if cuped else hard or (PAIRED_T if paired else WELCH)
         for p, cuped, hard, paired in decides
     ]
 
@@ -407,6 +408,18 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 @statistic(*(f"{sch.CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
 def cuped(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see "CUPED"."""
+    return _adjusted(rows)
+
+
+@statistic(*(f"{sch.STRATA}_{name}" for name in _OF_CUPED if name != "variance_reduction"), needs="strata")
+def strata(rows: Compared) -> tuple[st.Floats, ...]:
+    """The same numbers of users within strata, without a share of variance; see "Strata"."""
+    numbers = zip(_OF_CUPED, _adjusted(rows), strict=True)
+    return tuple(np.where(rows.paired, np.nan, each) for name, each in numbers if name != "variance_reduction")
+
+
+def _adjusted(rows: Compared) -> tuple[st.Floats, ...]:
+    """Numbers of CUPED's test, or of that within strata."""
     test, of = rows.adjusted, rows.adjusted.estimate
     share = intervals_at(rows.request.confidence, of, test.denominator)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)

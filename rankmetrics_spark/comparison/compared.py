@@ -15,7 +15,7 @@ from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
-from rankmetrics_spark.comparison.uneven import Pair, doubts_of_days
+from rankmetrics_spark.comparison.uneven import doubts_of_days
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.words import UNIT, UNITS
@@ -103,9 +103,17 @@ class Compared:
         return pair_moments(self.totals.of("pair_lists", self.keys) if self.by_ratio else self.both)
 
     @cached_property
-    def uneven(self) -> dict[Pair, str]:
-        """Why the days of a pair differ; without the pairs whose days do not."""
-        return doubts_of_days(self.totals, {(key.baseline, key.candidate) for key in self.keys})
+    def uneven(self) -> list[str]:
+        """(g,) why the days of a pair differ; empty where they do not, and where this is no matter within days."""
+        pairs = [(key.baseline, key.candidate) for key in self.keys]
+        whole, within = (doubts_of_days(self.totals, {*pairs}, by_date) for by_date in (False, True))
+        each = zip(pairs, self.by_date, strict=True)
+        return [(within if by_date else whole).get(pair, "") for pair, by_date in each]
+
+    @cached_property
+    def by_date(self) -> st.Bools:
+        """(g,) whether users are compared with those of the same first date, so that days may have unlike users."""
+        return np.asarray(self.decided_by_cuped & ("date" in self.request.strata))
 
     @cached_property
     def n_users(self) -> st.Ints:
@@ -134,7 +142,9 @@ class Compared:
         kinds = {"untriggered": "arm", "untriggered_values": "arm_values"}
         sums = self.totals.sums.items()
         totals = ms.Totals({key._replace(kind=kinds[key.kind]): each for key, each in sums if key.kind in kinds})
-        question = replace(self.question, request=replace(self.request, looks="one", trigger=None), earlier=False)
+        question = replace(
+            self.question, request=replace(self.request, looks="one", trigger=None, strata=()), earlier=False
+        )
         both, none = totals.of("pair", self.keys), np.zeros(len(self.keys), bool)
         return Compared(totals, {}, question, self.keys, totals.sides("arm", self.keys), both, none)
 
@@ -176,33 +186,39 @@ class Compared:
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
-        """CUPED's test of each row's design, where there are earlier values."""
+        """CUPED's test of each row's design, where there are earlier values; or the test within strata."""
+        if self.request.strata:
+            return adjusted.of_strata(self.totals, self.keys, self.by_ratio, self.request.confidence)
         of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.request.confidence)
         of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.request.confidence)
         return of_pairs.where(self.paired, of_arms)
 
     @cached_property
     def decided_by_cuped(self) -> st.Bools:
-        """(g,) whether CUPED is the test of the row."""
-        if not self.question.earlier:
+        """(g,) whether CUPED, or the one within strata, is the test of the row."""
+        if not self.is_adjusted:
             return np.zeros(len(self.keys), bool)
-        return np.asarray(
-            self.adjusted.decides & self.testable & ~self.unresolved & ~(self.hard.decides & ~self.hard.dense)
-        )
+        sound = self.testable & ~self.unresolved & ~(self.hard.decides & ~self.hard.dense)
+        return np.asarray(self.adjusted.decides & sound & ~(self.paired & bool(self.request.strata)))
+
+    @property
+    def is_adjusted(self) -> bool:
+        """Whether there are earlier values, or strata."""
+        return self.question.earlier or bool(self.request.strata)
 
     @cached_property
     def single(self) -> st.Estimate:
         """The test of a single look: CUPED's where it decides, else t, or what holds where t does not (``hard``)."""
         p = np.where(self.hard.decides, self.hard.found[1], self.estimate.p_value)
         plain = replace(self.estimate, p_value=p)
-        if not self.question.earlier:
+        if not self.is_adjusted:
             return plain
         return self.adjusted.estimate.where(self.decided_by_cuped, plain)
 
     @cached_property
     def single_denominator(self) -> st.Denominator:
         """The means that the differences of that test are a share of."""
-        if not self.question.earlier:
+        if not self.is_adjusted:
             return self.denominator
         return self.adjusted.denominator.where(self.decided_by_cuped, self.denominator)
 

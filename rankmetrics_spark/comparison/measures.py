@@ -44,6 +44,8 @@ SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "
 MOST_CELLS = 100_000_000
 #: Kind of a value of a column that all rows share: the column is the metric of the key, the value the candidate.
 ALIKE = "alike"
+#: What stands before the stratum in the segment of a key, and the largest number of strata.
+STRATUM, MOST_STRATA = "\x1f", 2**13
 #: Where a key of a pair holds the names of its experiments.
 BASELINE, CANDIDATE = 1, 2
 SIDES = (BASELINE, CANDIDATE)

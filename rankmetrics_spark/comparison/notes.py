@@ -60,6 +60,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
             skewed = f"{rows.hard.found[0][i]} decides, since t does not hold for so few hits or so skewed values"
             why = skewed if rows.hard.decides[i] else f"too few {UNITS}"
         said.append(f"CUPED is not used: {why}")
+    said.append(_strata(rows, i) if rows.request.strata else None)
     if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
         alike = "have the same difference" if rows.paired[i] else "of an experiment have one value"
         why = f"all {rows.units} {alike}"
@@ -81,6 +82,19 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
         n = rows.hard.expected[i]
         said.append(f"no interval before {hard.FEW_HITS} {who}{where}, and {n:.3g} {'is' if n == 1 else 'are'}")
     return "; ".join(filter(None, said)) or None
+
+
+def _strata(rows: Compared, i: int) -> str | None:
+    """How many users the strata leave out, or why they do not decide."""
+    if not rows.decided_by_cuped[i]:
+        none = "no stratum has enough users of both experiments"
+        why = f"{UNITS} are compared with themselves" if rows.paired[i] else none
+        if rows.hard.decides[i] and not rows.paired[i]:
+            why = f"{rows.hard.found[0][i]} decides, since t does not hold for these values"
+        return f"strata are not used: {why}"
+    if n := int(rows.n_users[i] - rows.adjusted.n_before[i]):
+        return f"without {n:,} {rows.units} in strata of one experiment only"
+    return None
 
 
 def _least_shares(rows: Compared) -> st.Floats:
@@ -189,7 +203,7 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
         return f"no {rows.units} with relevant items in {' and '.join(silent)}"
     off = f"the {rows.units} do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
     why = off if rows.sample_ratio_p < SMALL_RATIO_P else _different_triggering(rows, i)
-    why = why or rows.uneven.get((rows.keys[i].baseline, rows.keys[i].candidate)) or told
+    why = why or rows.uneven[i] or told
     if silent and not why:
         why = _without_a_hit(rows, i, *silent.popitem())
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None

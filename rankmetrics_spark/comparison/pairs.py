@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import KINDS, VALUES, Cells, Group, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import KINDS, STRATUM, VALUES, Cells, Group, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.config import Comparison
@@ -96,6 +96,7 @@ def _add_untriggered(totals: Totals, rows: UserRows) -> None:
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
     cells = Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+    of_strata = None if rows.stratum is None else _strata(rows, labels, code)
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
@@ -121,10 +122,24 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
             if totals.keeps_values and labels == [EVERYONE]:
                 cells.keep_units(totals, "arm_units", metric, known, v * n, n)
+        if of_strata is not None:
+            known, n = ~np.isnan(some), rows.lists.get(metric, np.ones(len(v)))
+            n = np.where(known, n, 0.0)
+            of_users = {"y": v * n, "n": n} if metric in rows.lists else {"v": v}
+            of_strata.add(totals, "strata_lists" if metric in rows.lists else "strata", metric, [known], **of_users)
         if metric in rows.before:
             before = summable(rows.before[metric])
             known = ~np.isnan(some) & ~np.isnan(before)
             cells.add(totals, "before", metric, [known], b=np.where(known, before, 0.0), v=np.where(known, v, 0.0))
+
+
+def _strata(rows: UserRows, labels: list[str], code: st.Ints) -> Cells:
+    """The rows by segment, stratum and experiment."""
+    assert rows.stratum is not None
+    n = len(rows.strata)
+    present, place = np.unique(code * n + rows.stratum, return_inverse=True)
+    names = [f"{labels[i // n]}{STRATUM}{rows.strata[i % n]}" for i in present.tolist()]
+    return Cells(rows.experiments, names, place.reshape(-1) * len(rows.experiments) + rows.experiment)
 
 
 @dataclass(frozen=True)

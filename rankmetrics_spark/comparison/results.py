@@ -54,6 +54,7 @@ def compare(
     target: str = "population",
     trigger: str | None = None,
     cap: float | None = None,
+    strata: str | Sequence[str] = (),
 ) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -103,6 +104,8 @@ def compare(
         cap: The most lists of a user that count with ``mean_over: lists``, or the largest value: a share or a number.
             A share, such as 0.99, is of the users of all experiments who are not above the cap. Without lists, it is
             about metrics that have no upper bound.
+        strata: Columns that split the users, or ``date``: users are compared within these strata only. ``date`` is a
+            user's first one in the period.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -204,7 +207,8 @@ def development(table: tables.UserTable, comparison: cfg.Comparison, dates: tupl
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
     of_users = {"mean_over": ("users", "users"), "cluster": (None, "null"), "only_changed": (False, "false")}
-    for name, (usual, word) in (of_users | dict.fromkeys(("trigger", "cap"), (None, "null"))).items():
+    none = (None, "null")
+    for name, (usual, word) in (of_users | {"trigger": none, "cap": none, "strata": ((), "empty")}).items():
         if (value := getattr(comparison, name)) != usual:
             which = "all " if name in ("only_changed", "trigger") else ""
             why = f"{word}, since an effect over time is one of {which}users"
@@ -248,6 +252,8 @@ def comparisons(
     beside = {"before": table.before, "dates": table.days}
     given = (name for name, value in beside.items() if value is not None)
     cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
+    if comparison.strata and table.before is not None:
+        raise ConfigError(f"{comparison.path_of('strata')} is given beside earlier values; allowed: one of the two")
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(statistics or registry.STATISTICS.values())

@@ -22,7 +22,7 @@ from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Comparison, Days
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, Ints, splits
@@ -94,6 +94,7 @@ def _in_parts(
                 *(tables.lists_by_metric(part) if request.mean_over == "lists" else ()),
                 *([tables.hash_of_lists(part)] if request.only_changed else ()),
                 *([tables.flag_of(part, part.trigger)] if part.trigger is not None else ()),
+                *([tables.stratum_of(part, request)] if request.strata else ()),
                 *tables.shares_without(part),
                 *tables.machine_columns(part),
                 *alike_columns([*part.alike, *(name for name in part.rows.columns if name.startswith(tables.CAP))]),
@@ -167,6 +168,12 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*splits(layout.segments, codes, layout.combinations, len(user))]
+    strata, stratum = ([], None) if tables.STRATUM not in table.column_names else _coded(table.column(tables.STRATUM))
+    if stratum is not None:
+        if len(strata) > ms.MOST_STRATA:
+            raise ConfigError(f"comparison.strata are {len(strata):,}; allowed: {ms.MOST_STRATA:,} at most")
+        order = sorted(range(len(strata)), key=lambda i: str(strata[i]))
+        strata, stratum = [str(strata[i]) for i in order], np.argsort(order)[stratum]
     if changes and (hashed := table.column(tables.LISTS_HASH)).null_count:
         name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
         raise InputError(
@@ -190,6 +197,8 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         without=_numbers_of(table, tables.WITHOUT, layout.metrics),
         triggered=np.asarray(table.column(tables.TRIGGERED).to_numpy(), bool) if triggers else None,
         machine=_numbers_of(table, tables.MACHINE, layout.metrics),
+        strata=[*map(str, strata)],
+        stratum=stratum,
         in_part=_doubles(table.column(tables.TO_JUDGE)) > 0 if tables.TO_JUDGE in table.column_names else None,
     )
 

@@ -35,6 +35,8 @@ MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
 MEMBER, IS_ALONE = "_member", "_alone"
+#: Column of a row: the stratum of the user.
+STRATUM = "_stratum"
 #: Prefix of columns with the cap of a metric.
 CAP = "_cap_"
 #: Column of a row: whether the user is triggered.
@@ -293,6 +295,21 @@ def flag_of(table: UserTable, trigger: str) -> str:
     if not isinstance(kind := table.rows.schema[trigger].dataType, T.BooleanType):
         raise InputError(f"trigger is {trigger}, of type {kind.simpleString()} in user_metrics; allowed: a boolean")
     return f"coalesce({sch.quoted(trigger)}, false) AS {TRIGGERED}"
+
+
+def stratum_of(table: UserTable, request: Comparison) -> str:
+    """A column for ``by_user``: the values of all strata of the user as one text."""
+    parts, kinds = [], {field.name: field.dataType for field in table.rows.schema.fields}
+    for name in request.strata:
+        column = table.segments.get(name, name)
+        if name == "date" and name not in kinds:
+            column = sch.FIRST_DATE
+            if column not in kinds:
+                raise refuse(request.path_of("strata"), name, f"date for a period, since these {UNITS} are of one date")
+        check_column(kinds, column, f"strata: {name}")
+        text = as_text(sch.quoted(column), kinds[column], engine_of(table.rows.sparkSession))
+        parts.append(f"coalesce(concat('=', {text}), '')")
+    return f"concat_ws(' & ', {', '.join(parts)}) AS {STRATUM}"
 
 
 def hash_of_lists(table: UserTable) -> str:

@@ -130,7 +130,7 @@ def arm_moments(sums: st.Sums) -> st.Moments:
 
     A user's lists belong together, so the user stays the unit of every error: see ``statistics.RatioSums``.
     """
-    return sums.moments("v", "n") if sums.measure == measures.KINDS["arm"] else sums.ratio("y", "n").moments
+    return sums.moments("v", "n") if "v" in sums.measure.values else sums.ratio("y", "n").moments
 
 
 def pair_moments(sums: st.Sums) -> st.PairMoments:

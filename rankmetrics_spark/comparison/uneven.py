@@ -34,12 +34,13 @@ Pair = tuple[Name, Name]
 Counts = Mapping[str, tuple[int, int]]
 
 
-def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
+def doubts_of_days(totals: Totals, pairs: Iterable[Pair], by_date: bool = False) -> dict[Pair, str]:
     """Pair -> why the days of its baseline and candidate differ, in words; without the pairs whose days do not.
 
     Args:
         totals: All sums, which are read once; those of days are there if the rows are about a period.
         pairs: The pairs.
+        by_date: Whether users are compared within days, which may have unlike shares of them then.
     """
     days: dict[Name, dict[str, tuple[int, int]]] = {}
     of_days = ((key, sums) for key, sums in totals.sums.items() if key.kind == "day" and sums[0] > 0)
@@ -49,12 +50,13 @@ def doubts_of_days(totals: Totals, pairs: Iterable[Pair]) -> dict[Pair, str]:
     for one, other in pairs:
         if one in days and other in days:
             both = (str(one), str(other)), days[one], days[other]
-            doubts[one, other] = _one_sided(*both) or _ramp(*both)
+            doubts[one, other] = ("" if by_date else _missing(*both)) or _without_hits(*both)
+            doubts[one, other] = doubts[one, other] or ("" if by_date else _ramp(*both))
     return {pair: words for pair, words in doubts.items() if words}
 
 
-def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
-    """The days on which one experiment has no users, or no relevant item, which chance does not explain."""
+def _missing(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
+    """The days on which one experiment has no users."""
     sides = ((names[1], candidate, names[0], baseline), (names[0], baseline, names[1], candidate))
     both, advice = sorted({*baseline} & {*candidate}), ""
     if both:
@@ -65,6 +67,12 @@ def _one_sided(names: tuple[str, str], baseline: Counts, candidate: Counts) -> s
         if missing := [date for date in others if date not in own]:
             n = f"{len(missing)} of the {len(others)} days of {other}"
             return f"{name} has no {UNITS} on {n} ({dates_in_words(missing)}){advice}"
+    return ""
+
+
+def _without_hits(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
+    """The days on which one experiment has no relevant item, which chance does not explain."""
+    sides = ((names[1], candidate, names[0], baseline), (names[0], baseline, names[1], candidate))
     for name, own, other, others in sides:
         dates = [
             date
@@ -133,7 +141,7 @@ def doubts_of_mix(
             of_days[key.segment] = int(sums[0]), int(sums[1]) / VALUE_UNIT
     doubts, found = {}, {}
     for i, key in enumerate(rows.keys if values else ()):
-        if (last := until[i] if until else "") is None:
+        if (last := until[i] if until else "") is None or rows.by_date[i]:
             continue
         pair = key._replace(segment=last)
         if pair not in found:

@@ -35,6 +35,8 @@ class UserRows:
         without: Metric -> (n,) share of the user's lists that have no value, where it is known which have one.
         triggered: (n,) whether the row counts in comparisons; None where all do.
         machine: Metric -> (n,) values under the labels of a machine; empty where there are none.
+        strata: The strata, in order.
+        stratum: (n,) index of the stratum; None where there are none.
         in_part: (n,) whether people have judged some of the user's items, and not all; None without a machine.
     """
 
@@ -55,6 +57,8 @@ class UserRows:
     triggered: Bools | None = None
     machine: dict[str, Floats] = field(default_factory=dict)
     in_part: Bools | None = None
+    strata: list[str] = field(default_factory=list)
+    stratum: Ints | None = None
 
     def left_out(self, metric: str, values: Floats) -> Floats:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""
@@ -78,7 +82,7 @@ class UserRows:
             return each if each is None else each[places]
 
         segments = [(labels, code[places]) for labels, code in self.segments]
-        of_rows = vars(self).keys() - {"keys", "experiments", "segments"} - changed.keys()
+        of_rows = vars(self).keys() - {"keys", "experiments", "segments", "strata"} - changed.keys()
         kept = {name: taken(getattr(self, name)) for name in of_rows}
         return replace(self, **{"segments": segments, **kept, **changed})
 
@@ -204,6 +208,8 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             values=values,
             lists=lists,
             without=without,
+            # That of the first of its users, in the order of the names.
+            stratum=None if rows.stratum is None else np.minimum.reduceat(rows.stratum[order], first),
             member=None,
             alone=None,
         )

@@ -150,6 +150,7 @@ class Comparison(SectionWithOptions):
             both).
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
         cap: The most lists of a user that count with ``mean_over: lists``, or the largest value: a share or a number.
+        strata: Columns that split the users, or ``date``: users are compared within these strata only.
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
@@ -184,6 +185,7 @@ class Comparison(SectionWithOptions):
     only_changed: bool = option("only_changed")
     trigger: str | None = option("trigger")
     cap: float | None = fd.key(None, _cap)
+    strata: tuple[str, ...] = fd.key((), fd.names)
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, _switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
@@ -291,7 +293,7 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
 
 
 _NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cluster", "mean_over",
-                     "cap", "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
+                     "cap", "strata", "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
 
 
 def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:

@@ -158,7 +158,9 @@ def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
     def said(place: re.Match[str]) -> str:
         """What a sentence says of a field."""
         name, form = place.groups()
-        return paths[name] if not form else str(value_of(name)) if form == "=" else _shown(value_of(name))
+        value = value_of(name)
+        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        return paths[name] if not form else text if form == "=" else _shown(value)
 
     for conditions, sentence in RULES.get(section, ()):
         if all(holds(value_of(path), wanted) for path, wanted in conditions.items()):

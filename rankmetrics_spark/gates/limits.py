@@ -350,8 +350,8 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
         falls = (drop >= 0) == (_sign(gate) > 0)
         moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
         size = style.format(abs(drop))
-        # With CUPED, and for a bound, the two means do not add up to the difference.
-        if gate.on == "point" and found.test != sch.CUPED and before is not None and after is not None:
+        # With CUPED or strata, and for a bound, the two means do not add up to the difference.
+        if gate.on == "point" and not found.adjusted_by and before is not None and after is not None:
             size += f" ({before:.3f} → {after:.3f})"
         size = size.replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")

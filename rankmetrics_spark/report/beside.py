@@ -372,7 +372,7 @@ def sentence_of_dilution(found: Finding) -> str:
     is_corrected = (found.n_comparisons or 1) > 1 and found.correction != "none"
     limits = ["one look"] if found.looks is not None else []
     limits += ["not corrected"] if is_corrected or found.is_widened else []
-    limits += ["without CUPED"] if found.test == sch.CUPED else []
+    limits += [found.adjusted_by.replace("within", "without").replace("with ", "without ")] * bool(found.adjusted_by)
     size = Change(diluted.value, "", diluted.low, diluted.high).plain
     if limits:
         size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("

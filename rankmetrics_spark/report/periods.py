@@ -276,7 +276,8 @@ def _over_time(
     where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 2
-    if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster or section.trigger:
+    apart = section.mean_over == "lists" or section.cluster or section.trigger or section.cap or section.strata
+    if not pairs or draft.primary is None or apart:
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]
     date, convention = F.col(sch.DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")

@@ -88,7 +88,7 @@ class Card:
         corrected = "not corrected" if found.correction == "none" else "corrected"
         text = (f", {corrected} for {n:,} comparisons" if n > 1 else "") + verdict.part_of_error(found)
         text += ", which also widens the interval" if found.is_widened else ""
-        return f"{found.p}{text}{', with CUPED' if found.test == sch.CUPED else ''}"
+        return ", ".join(filter(None, (f"{found.p}{text}", found.adjusted_by)))
 
     @property
     def users(self) -> str:
@@ -251,8 +251,8 @@ def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     found, (candidate, baseline) = card.found, map(Id, card.found.pair)
     name += found.among
     interval = (f"({card.interval})",) if card.interval else ()
-    if found.means_in_words is None or found.test == sch.CUPED:
-        # The means are those without CUPED, so they do not add up to the change.
+    if found.means_in_words is None or found.adjusted_by:
+        # The means are those without CUPED, or strata, so they do not add up to the change.
         size = f" {found.movement}," if card.change and card.change.unit and found.movement else ""
         return card.difference, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
     before, after = found.means_in_words

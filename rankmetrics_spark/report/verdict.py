@@ -290,9 +290,9 @@ def change_in_words(found: Finding) -> str:
     """From which value to which, by how much, and how sure that is."""
     change = found.change()
     parts = [found.movement, change.plain if change else "-"]
-    if found.test == sch.CUPED:
+    if found.adjusted_by:
         # Without a percentage, the difference is said once.
-        parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} with CUPED"]
+        parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} {found.adjusted_by}"]
     return ", ".join(filter(None, parts))
 
 

@@ -52,6 +52,7 @@ from .ratios import one_sided_p as one_sided_p
 from .ratios import shifted as shifted
 from .ratios import with_decision as with_decision
 from .ratios import with_share as with_share
+from .ratios import within_strata as within_strata
 from .resampling import POISSON_COUNTS as POISSON_COUNTS
 from .resampling import RESAMPLING_LIMBS as RESAMPLING_LIMBS
 from .resampling import aa_share_independent as aa_share_independent

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, stdtrit
 
-from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments
+from rankmetrics_spark.statistics.exact_sums import Floats, Moments, PairMoments, Whole
 from rankmetrics_spark.statistics.significance import ByRow, Estimate, squared_errors
 
 
@@ -43,6 +44,48 @@ def denominator_independent(baseline: Moments, candidate: Moments) -> Denominato
     """The baseline's means where the candidate has different users."""
     error = squared_errors(baseline, candidate)[0]
     return Denominator(baseline.mean, error, -error)
+
+
+def within_strata(
+    arms: tuple[Moments, Moments], sizes: Sequence[Whole], confidence: float
+) -> tuple[Estimate, Denominator]:
+    """The mean of the differences within strata, which does not depend on how many users of each experiment they have.
+
+    Each stratum counts with n0 n1 / (n0 + n1), as in least squares on the experiment and the strata. The variances of
+    experiments and strata may differ; a single user has that of the other users of the experiment, around the means of
+    their strata.
+
+    Args:
+        arms: Moments of baseline and candidate in s strata that have users of both.
+        sizes: (s,) each: how many users, or lists, these means are over.
+        confidence: In (0, 1).
+
+    Returns:
+        One row each; NaN without strata, and where nobody shares a stratum with another user of the experiment.
+
+    Source: Imbens and Rubin, Causal Inference for Statistics, Social, and Biomedical Sciences (2015), 9.6; degrees of
+    freedom of Satterthwaite (1946).
+
+    >>> arms = [Moments.of([0.0, 2.0]), Moments.of([3.0, 5.0])]
+    >>> test, of = within_strata((arms[0], arms[1]), [np.array([2]), np.array([2])], 0.95)  # one stratum: Welch's test
+    >>> [float(each[0]) for each in (test.difference, test.standard_error**2, test.df, of.mean)]
+    [3.0, 2.0, 2.0, 1.0]
+    """
+    own, other = (np.asarray(size, float) for size in sizes)
+    weights = own * other / (own + other)
+    q, errors, freedom = weights / weights.sum(), [], []
+    for arm in arms:
+        n, df = arm.n.astype(float), arm.n.astype(float) - 1
+        spread = np.where(df > 0, arm.variance, 0.0) * df
+        pooled = spread.sum() / df.sum() if df.sum() else np.nan
+        each = q**2 / n * np.where(df > 0, spread / np.maximum(df, 1), pooled)
+        errors.append(np.array([each.sum()]))
+        # Single users share the error of one variance.
+        freedom += [np.sum(each[df > 0] ** 2 / df[df > 0]), each[df == 0].sum() ** 2 / max(df.sum(), 1)]
+    squared, means = errors[0] + errors[1], [np.array([(q * arm.mean).sum() if len(q) else np.nan]) for arm in arms]
+    df = squared**2 / sum(freedom)
+    test = Estimate.of(means[1] - means[0], np.sqrt(squared), df, confidence, np.nan)
+    return test, Denominator(means[0], errors[0], -errors[0])
 
 
 def fieller(test: Estimate, critical: Floats, denominator: Denominator, above: Floats | None = None) -> Estimate:

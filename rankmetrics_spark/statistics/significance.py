@@ -5,6 +5,7 @@ Every difference is candidate - baseline.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,6 +29,11 @@ class ByRow:
         """Row by row this one where it is ``chosen``, else the other one."""
         fields = zip(vars(self).values(), vars(other).values(), strict=True)
         return type(self)(*(a.where(chosen, b) if isinstance(a, ByRow) else np.where(chosen, a, b) for a, b in fields))
+
+    @classmethod
+    def joined(cls: type[R], parts: Sequence[R]) -> R:
+        """The rows of all parts, one after the other."""
+        return cls(*(np.concatenate(each) for each in zip(*(vars(part).values() for part in parts), strict=True)))
 
 
 @dataclass(frozen=True)

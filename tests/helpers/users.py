@@ -49,9 +49,10 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``machine <metric>`` those
     under the labels of a machine, ``list_count`` lists, ``list_hash`` the hash of the lists, ``without`` the share of
-    the lists that have no value, ``triggered`` who counts.
+    the lists that have no value, ``triggered`` who counts, ``stratum`` the user's stratum.
     """
     user, names = pd.factorize(rows["user"])
+    strata = sorted(set(rows.get("stratum", ())))
     rows = rows.iloc[np.argsort(user, kind="stable")]
     experiment, experiments = _coded(rows["experiment"])
     splits: list[tuple[list[str], Any]] = [([EVERYONE], np.zeros(len(rows), np.int64))]
@@ -72,6 +73,8 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         without={metric: rows["without"].to_numpy(float) for metric in metrics if "without" in rows.columns},
         machine=_earlier(rows, "machine", metrics),
         triggered=rows["triggered"].to_numpy(bool) if "triggered" in rows.columns else None,
+        strata=strata,
+        stratum=rows["stratum"].map(strata.index).to_numpy() if strata else None,
         lists_hash=rows["list_hash"].to_numpy(np.int64) if "list_hash" in rows.columns else None,
     )
 

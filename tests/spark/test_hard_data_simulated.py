@@ -93,8 +93,15 @@ def test_a_convention_that_leaves_users_out_makes_no_winner_of_those_who_are_lef
         assert doubted.mean() < 0.02 and rows["better"].notna().mean() < 0.15
 
 
-@pytest.mark.parametrize(("shares", "effect"), [((0.45, 0.55), 0.0), ((0.5, 0.5), 0.0), ((0.5, 0.5), 0.06)])
-def test_a_ramp_over_days_that_differ_makes_no_winner(shares: tuple[float, float], effect: float) -> None:
+RAMPS = [((0.45, 0.55), 0.0, ()), ((0.5, 0.5), 0.0, ()), ((0.5, 0.5), 0.06, ())]
+RAMPS += [((0.05, 0.8), effect, ("date",)) for effect in (0.0, 0.07)]
+"""Shares of the candidate on the first and last day, its effect, and strata."""
+
+
+@pytest.mark.parametrize(("shares", "effect", "strata"), RAMPS)
+def test_a_ramp_over_days_that_differ_makes_no_winner(
+    shares: tuple[float, float], effect: float, strata: tuple[str, ...]
+) -> None:
     rng, n, days = np.random.default_rng(49), 400, 14
     share, mean = np.linspace(*shares, days), np.linspace(0.40, 0.55, days)
 
@@ -105,14 +112,20 @@ def test_a_ramp_over_days_that_differ_makes_no_winner(shares: tuple[float, float
         return users(name, hits.astype(float), evaluation_date=dates)
 
     # A baseline of its own for each few candidates: one draw of it moves them all.
-    wins, losses, doubted = [], [], []
-    for _ in range(6):
-        arms = [arm("a", n * (1 - share), 0.0), *(arm(f"c{i}", n * share, effect) for i in range(15))]
-        rows = compared_at_once(arms, dates=("2026-11-01", "2026-11-14"))
+    wins, losses, doubted, missed = [], [], [], []
+    for _ in range(30 if strata else 6):
+        arms = [arm("a", n * (1 - share), 0.0), *(arm(f"c{i}", n * share, effect) for i in range(2 if strata else 15))]
+        rows = compared_at_once(arms, dates=("2026-11-01", "2026-11-14"), strata=strata)
         wins += (rows["better"] == "candidate").tolist()
         losses += (rows["better"] == "baseline").tolist()
         doubted += rows["note"].fillna("").str.contains("the means of days go from ").tolist()
-    if shares[0] != shares[1]:
+        if strata:
+            missed += ((rows["strata_ci_low"] > effect) | (rows["strata_ci_high"] < effect)).tolist()
+    if strata:
+        # Within days the ramp changes nothing: each test has a verdict and finds what is there.
+        assert not any(doubted) and at_most(missed, 0.05)
+        assert np.mean(wins) > 0.95 if effect else at_most([*wins, *losses], 0.05)
+    elif shares[0] != shares[1]:
         # The days alone move the difference by half a standard error.
         assert at_most(wins, 0.025) and np.mean(doubted) > 0.5
     else:

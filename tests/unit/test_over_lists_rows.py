@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from rankmetrics_spark.comparison import Key, comparison_rows
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
@@ -23,7 +24,7 @@ from rankmetrics_spark.statistics import (
     swapped_ratio_p,
     welch,
 )
-from tests.helpers.users import METRIC, PAIR, apart, compared, table
+from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
 
 
 def heavy_users(n: int, seed: int, effect: float = 0.0) -> tuple[Any, Any]:
@@ -206,6 +207,13 @@ def test_shared_users_are_left_out_with_their_lists() -> None:
     asked = Comparison("a", shared_users="drop", mean_over="lists")
     result = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), asked, design="independent")[PAIR]
     assert (result["mean_baseline"], result["mean_candidate"]) == pytest.approx((0.35, 0.4))
+
+
+def test_the_row_says_the_cap_of_its_metric() -> None:
+    request = Comparison("a", mean_over="lists", cap=0.99)
+    totals = totals_of(user_rows(apart(a=[0.5, 1.0], b=[0.2, 0.4]).assign(list_count=1)), request)
+    totals.sums[Key("alike", "", "17.0", "all", "_cap_ap_at_10")] = np.ones(1, np.int64)
+    assert comparison_rows(totals, {}, question(request))["cap"].tolist() == [17]
 
 
 # ---- the means of experiments
