@@ -96,7 +96,7 @@ def evaluate(
         machine_judgements: (user, item, relevance) of a machine, which judged all users; ``judgements`` are those of
             people, who judged a sample of them. ``judgement_columns["machine"]`` names the machine's column instead.
         machine_columns: Role -> column of the machine's judgements: user, item, relevance.
-        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn}`` of the judgements.
+        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn, probability: chance}``.
             That has to be before anyone sees results, and people judge all that any experiment shows a drawn user.
         machine_grades: The machine's grade -> people's, if the scales differ.
         events: A row per click, purchase and the like, which give the relevance of shown items: the highest grade of

@@ -456,8 +456,8 @@ def lists_with_value(metric_column: str) -> str:
 #: Start of the columns of ``user_metrics`` with values under the labels of a machine.
 MACHINE = "machine_"
 #: Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many
-#: items at the first ranks of a judged user have no judgement of people.
-HAS_LABELS, TO_JUDGE = "judged", "n_to_judge"
+#: items at the first ranks of a judged user have no judgement of people; the probability that people were to judge.
+HAS_LABELS, TO_JUDGE, CHANCE = "judged", "n_to_judge", "judged_probability"
 #: Ends of the columns of a percentile: itself, and its interval.
 PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
 

@@ -125,6 +125,7 @@ _OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
     "first_rank": lambda config: config.options.first_rank,
     "convention": lambda config: config.convention,
     "metrics": lambda config: config.metrics,
+    "human_sample": lambda config: config.options.human_sample,
 }
 
 
@@ -134,7 +135,8 @@ def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], fi
         if DATE not in figures.record:
             return []
         config = cfg.load(document, date=str(figures.record[DATE]))
-        rows = STUDIES["unjudged"]._rows(spark, config, {}, {}, "pairs") if config.judgements else []
+        bounded = config.judgements and not config.options.machine
+        rows = STUDIES["unjudged"]._rows(spark, config, {}, {}, "pairs") if bounded else []
         decides = [row for row in rows if row[METRIC] == figures.primary_name]
         levels: list[Level] = ["warn" if row["low"] < 0 < row["high"] else "ok" for row in decides]
         said = zip(decides, levels, strict=True)

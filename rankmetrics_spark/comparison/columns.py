@@ -52,7 +52,7 @@ def test(rows: Compared) -> Texts:
 def n_users(rows: Compared) -> st.Ints:
     """Users of the test: of both sides together where it is independent."""
     # Those whom a machine has judged, and people have not, are in the test too.
-    ours, theirs, both = rows.judged.n_others if rows.question.machine else (0, 0, 0)
+    ours, theirs, both = rows.judged.n_others
     return rows.n_users + np.where(rows.paired, both, ours + theirs)
 
 
@@ -61,11 +61,6 @@ def means(rows: Compared) -> tuple[st.Floats, ...]:
     """Means of these users."""
     if rows.question.machine:
         return tuple(rows.judged.numbers[name] for name in ("mean_baseline", "mean_candidate"))
-    return plain_means(rows)
-
-
-def plain_means(rows: Compared) -> tuple[st.Floats, ...]:
-    """Means of the values themselves."""
     each = zip((rows.pair.baseline, rows.pair.candidate), rows.moments, rows.arms, strict=True)
     # Without its values that are too large, the mean of an experiment would be another one.
     return tuple(
@@ -150,8 +145,7 @@ def counts(rows: Compared) -> tuple[st.Ints, ...]:
     with changed lists are compared.
     """
     n = rows.arms[0]["n"], rows.arms[1]["n"], rows.n_both
-    others = rows.judged.n_others if rows.question.machine else (0, 0, 0)
-    return rows.families.n_tested, *(each + more for each, more in zip(n, others, strict=True))
+    return rows.families.n_tested, *(each + more for each, more in zip(n, rows.judged.n_others, strict=True))
 
 
 @statistic(type="string")
@@ -165,7 +159,8 @@ def mean_over(rows: Compared) -> Texts:
 @statistic("n_lists_baseline", "n_lists_candidate", type="long", needs="lists")
 def lists(rows: Compared) -> tuple[st.Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
-    return tuple(sums.ratio("y", "n").lists.astype(np.int64) for sums in rows.totals.sides("arm_lists", rows.keys))
+    kinds = (rows.totals.sides(kind, rows.keys) for kind in ("arm_lists", "machine"))
+    return tuple(sum(sums.ratio("y", "n").lists for sums in side).astype(np.int64) for side in zip(*kinds, strict=True))
 
 
 @statistic("effective_users_baseline", "effective_users_candidate", needs="lists")

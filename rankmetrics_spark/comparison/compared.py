@@ -168,6 +168,8 @@ class Compared:
     @cached_property
     def of_people(self) -> st.Estimate:
         """The t test of each row's design of the values themselves; NaN where there is nothing to test."""
+        if self.question.machine:
+            return self.judged.people.where(self.testable, st.NO_ESTIMATE)
         paired = st.paired_t(self.pair.difference, self.request.confidence)
         independent = st.welch(*self.moments, self.request.confidence)
         return paired.where(self.paired, independent).where(self.testable, st.NO_ESTIMATE)

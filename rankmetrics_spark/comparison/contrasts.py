@@ -6,7 +6,6 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import totals
-from rankmetrics_spark.comparison.columns import plain_means
 from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
 from rankmetrics_spark.comparison.notes import trigger_rates
@@ -215,10 +214,11 @@ _OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error",
 @statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
 def human(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers of the users whom people judged, under their labels alone; `wins`, `ties`, `losses` and
-    `effect_size` are of these as well.
+    `effect_size` are of these as well, each user alike.
     """
     of = rows.of_people
-    return *plain_means(rows), of.difference, of.standard_error, of.ci_low, of.ci_high, of.p_value
+    means = (rows.judged.numbers[f"mean_{side}_human"] for side in ("baseline", "candidate"))
+    return *means, of.difference, of.standard_error, of.ci_low, of.ci_high, of.p_value
 
 
 _OF_MACHINE = ("mean_baseline_machine", "mean_candidate_machine", "difference_machine", "p_value_machine")
@@ -240,8 +240,9 @@ _BIAS = (*(f"{name}_{side}_machine" for name in ("bias", "p_bias") for side in (
 @statistic(*_SLOPES, *_BIAS, needs="machine")
 def slopes(rows: Compared) -> tuple[st.Floats, ...]:
     """How much of the machine's labels is used, from 0 (people's alone) to 1, on average over the judged users: in the
-    difference of paired rows, and in each mean. By how much the machine overrates each side's judged users, with the
-    p-values (t) that it does not, and, last, that it overrates both sides alike; null without a spread.
+    difference of paired rows (of all pairs together with `pairs: all`), and in each mean. By how much the machine
+    overrates each side's judged users, with the p-values (t) that it does not, and, last, that it overrates both sides
+    alike; null without a spread.
     """
     return tuple(rows.judged.numbers[name] for name in (*_SLOPES, *_BIAS))
 

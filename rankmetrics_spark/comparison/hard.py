@@ -81,7 +81,8 @@ class Hard:
             kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
             if rows.paired[i]:
                 kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
-            asked = self.uneven[0][i] | self.uneven[1][i] and rows.request.looks == "one" and not rows.question.only_t
+            t_alone = rows.request.looks != "one" or rows.question.only_t or rows.question.machine
+            asked = self.uneven[0][i] | self.uneven[1][i] and not t_alone
             each = [rows.totals.units(key) for key, _ in kept] if asked else []
             found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
         return found

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.special import stdtr
@@ -14,7 +17,7 @@ from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
-from rankmetrics_spark.words import UNIT, UNITS
+from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -24,78 +27,150 @@ MOST_IN_PART = 0.02
 #: Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows.
 MACHINE_MEANS = columns(
     "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda; "
-    "long: n_users n_judged"
+    "long: n_users n_judged n_lists"
 )
+#: Labels of both sides of a row, of what it tests, and a covariance of the machine's values.
+Row: TypeAlias = "tuple[tuple[Labels, ...], tuple[Labels, ...], float]"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Values of users under labels of people and of a machine.
+    """Values of units under labels of people and of a machine.
+
+    Where means are over lists, a value is R + (value - R) * lists / mean lists, where R is the mean: what it adds to R.
 
     Attributes:
-        h: (n,) under people's, of the judged users.
-        f: (n,) of the same users under the machine's.
-        others: The machine's of the users whom nobody judged.
+        ids: (n,) hash of each judged unit, ascending.
+        h: (n,) values under people's labels.
+        f: (n,) of the same units under the machine's.
+        off: (n,) how much higher the machine's are.
+        others: The machine's of the units that nobody judged.
+        weights: (n,) 1 / probability of being drawn, with the mean 1.
+        n_different: Judged units whose values differ under both.
         target: What the mean is of, as a comparison has it.
+        slope: Lambda, one number or (n,); None for the best one of these values.
     """
 
+    ids: st.Ints
     h: st.Floats
     f: st.Floats
+    off: st.Floats
     others: st.Others
+    weights: st.Floats
+    n_different: int
     target: str = "population"
+    slope: Any = None
 
     @classmethod
     def of_arm(cls, totals: Totals, key: Key, target: str) -> Labels:
         """Those of an experiment."""
-        values, sums = totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key])
-        return cls(values[:, 0], values[:, 1], _others(sums, "u"), target)
+        return _labels(*totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key]), target)[0][0]
 
     @cached_property
     def mean(self) -> st.Corrected:
         """The corrected mean; that of people's labels alone where the machine's do not help."""
-        helped = self.others.n > 1 and st.machine_helps(self.h, self.f)
-        return st.corrected(self.h, self.f, self.others, None if helped else 0.0, self.target == "these_queries")
+        slope = (None if self.helps else 0.0) if self.slope is None else self.slope
+        return st.corrected(self.h, self.f, self.others, slope, self.target == "these_queries", self.weights)
+
+    @cached_property
+    def people(self) -> st.Corrected:
+        """The mean of people's labels alone."""
+        return st.corrected(self.h, self.f, self.others, 0.0, weights=self.weights)
+
+    @cached_property
+    def bias(self) -> st.Corrected:
+        """How much higher the machine's values of the judged units are."""
+        return st.corrected(self.off, self.f, self.others, 0.0, weights=self.weights)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the machine's labels are used."""
+        return self.others.n > 1 and st.machine_helps(self.people.effective, self.n_different, self.rho)
 
     @property
     def sample_p(self) -> float:
-        """P-value of the machine's values of the judged users being those of users like the others."""
-        rest = self.others
-        if not len(self.f) > 1 < rest.n:
+        """P-value of the machine's values of the judged units being those of units like the others."""
+        if not len(self.f) > 1 < self.others.n:
             return 1.0
-        p = _p_value(self.f.mean() - rest.mean, [_part(self.f), (rest.variance / rest.n, rest.n - 1)])
-        return float(np.nan_to_num(p, nan=1.0))
+        # Of values of 0 and with a lambda of -1, it is the mean of the judged less that of the others.
+        apart = st.corrected(0 * self.f, self.f, self.others, -1.0, weights=self.weights)
+        return float(np.nan_to_num(_p_value(apart.mean, apart.parts), nan=1.0))
 
     @property
-    def bias(self) -> float:
-        """How much higher the machine's values of the judged users are; NaN without any."""
-        return float(np.mean(self.f - self.h)) if len(self.h) else np.nan
+    def products(self) -> st.Floats:
+        """(3,) variances under people's labels and the machine's, and their covariance, of the judged units."""
+        pairs = (self.h, self.h), (self.f, self.f), (self.h, self.f)
+        return np.array([st.weighted(*pair, self.weights) for pair in pairs])
 
     @property
     def rho(self) -> float:
-        """Correlation of the values of judged users; 0 where one of them does not vary."""
-        return float(np.corrcoef(self.h, self.f)[0, 1]) if len(self.h) > 1 and self.h.std() * self.f.std() else 0.0
+        """Correlation of the values of judged units; 0 where one of them does not vary."""
+        return correlation(self.products)
 
     @cached_property
     def of_machine(self) -> st.Others:
-        """The machine's values of all users."""
+        """The machine's values of all units."""
         return st.joined_values(self.f, self.others)
 
 
-def _part(values: st.Floats) -> tuple[float, int]:
-    """Squared error of a mean, and its degrees of freedom."""
-    return (float(values.var(ddof=1)) / len(values) if len(values) > 1 else np.nan), len(values) - 1
+def correlation(products: st.Floats) -> float:
+    """From two variances and a covariance; 0 without a spread."""
+    return float(products[2] / np.sqrt(products[0] * products[1])) if min(products[:2]) > 0 else 0.0
 
 
-def _p_value(difference: float, parts: list[tuple[float, int]]) -> float:
+def _labels(ids: st.Ints, kept: st.Floats, sums: st.Sums, target: str) -> tuple[list[Labels], float]:
+    """Those of an experiment, or of both of a pair and of their difference; covariance of baseline and difference.
+
+    Args:
+        ids: (n,) the judged units.
+        kept: (3 * sides + 1, n) people's value, the machine's and lists of each side; probability of being drawn.
+        sums: Of the others.
+        target: What the means are of.
+    """
+    n, rest, letters = len(ids), int(sums["others"][0]), "yn" if len(kept) == 4 else "xmyn"
+    weights = 1 / kept[-1] / (1 / kept[-1]).mean() if n else kept[-1]
+    words = [[word if (word := one + other) in sums.measure.values else other + one for other in letters]
+             for one in letters]  # fmt: skip
+    total, squares = (np.vectorize(lambda word: Fraction(int(sums[word][0]), 2**st.LIMB_UNIT), otypes=[object])(each)
+                      for each in ([*letters], words))  # fmt: skip
+    sides: list[Any] = []
+    for at in range(0, len(letters), 2):
+        h, f, lists = kept[at // 2 * 3 :][:3]
+        n_lists = Fraction(float(lists.sum())) + total[at + 1] or Fraction(1)
+        mean, size = (Fraction(float((lists * f).sum())) + total[at]) / n_lists, n_lists / max(n + rest, 1)
+        # What the value of a unit adds to the mean is linear in its sum and its lists.
+        linear = np.full(len(letters), Fraction(0))
+        linear[at : at + 2] = 1 / size, -mean / size
+        weighed = weights * lists
+        of_people = (_added(each, lists, (weighed * each).sum() / weighed.sum(), weighed.mean()) for each in (h, f - h))
+        machine = _added(f, lists, float(mean), float(size))
+        sides.append((np.array([*of_people, machine, f - h]) if n else np.zeros((4, 0)), linear, mean))
+    if len(sides) > 1:
+        sides.append(tuple(theirs - ours for ours, theirs in zip(*sides, strict=True)))
+
+    def covariance(one: Any, other: Any) -> float:
+        """Of what two values of each of the others add."""
+        spread = one @ squares @ other - (one @ total) * (other @ total) / max(rest, 1)
+        return float(spread / (rest - 1)) if rest > 1 else 0.0
+
+    labels = []
+    for (h, off, f, differ), linear, mean in sides:
+        others = st.Others(
+            rest, float(mean + linear @ total / rest) if rest else 0.0, max(covariance(linear, linear), 0.0)
+        )
+        labels.append(Labels(ids, h, f, off, others, weights, int(np.count_nonzero(differ)), target))
+    return labels, covariance(sides[0][1], sides[-1][1])
+
+
+def _added(values: st.Floats, lists: st.Floats, mean: float, size: float) -> st.Floats:
+    """(n,) what units add to a mean over lists, of which they have ``size`` on average: the values if each has one."""
+    return values if size == 1 and (lists == 1).all() else mean + (values - mean) * lists / size
+
+
+def _p_value(difference: float, parts: Sequence[tuple[float, float]]) -> float:
     """Of a difference of means that have these errors; NaN without a spread."""
     error = np.sqrt(sum(squared for squared, _ in parts))
     return float(2 * stdtr(st.welch_df(parts), -abs(difference) / error)) if error > 0 else np.nan
-
-
-def _others(sums: st.Sums, name: str) -> st.Others:
-    moments = sums.moments(name, "others")
-    mean, variance = (float(np.nan_to_num(each[0])) for each in (moments.mean, moments.variance))
-    return st.Others(int(moments.n[0]), mean, variance)
 
 
 @dataclass(frozen=True)
@@ -111,47 +186,60 @@ class Judged:
         return {name: np.array([row[name] for row in each], float) for name in each[0]}
 
     @cached_property
-    def labels(self) -> list[tuple[tuple[Labels, ...], tuple[Labels, ...], float]]:
+    def labels(self) -> list[Row]:
         """(g,) of both sides, of what is tested, and the covariance of a paired baseline's values with differences."""
-        return [self._labels(*row) for row in zip(self.rows.keys, self.rows.paired, strict=True)]
+        rows = [self._labels(*row) for row in zip(self.rows.keys, self.rows.paired, strict=True)]
+        if self.rows.request.pairs != "all":
+            return rows
+        groups: dict[tuple[str, str], list[Labels]] = {}
+        for key, (_, tested, _) in zip(self.rows.keys, rows, strict=True):
+            groups.setdefault((key.segment, key.metric), []).extend(tested)
+        shared = {group: iter(with_one_slope(labels)) for group, labels in groups.items()}
+        return [
+            (sides, tuple(islice(shared[key.segment, key.metric], len(tested))), covariance)
+            for key, (sides, tested, covariance) in zip(self.rows.keys, rows, strict=True)
+        ]
 
-    def _labels(self, key: Key, paired: bool) -> tuple[tuple[Labels, ...], tuple[Labels, ...], float]:
+    def _labels(self, key: Key, paired: bool) -> Row:
         totals, target = self.rows.totals, self.rows.request.target
         if not paired:
             return (sides := tuple(Labels.of_arm(totals, key.arm(side), target) for side in SIDES)), sides, 0.0
-        (x, f, y, g), sums = totals.judged(key._replace(kind="pair_judged")).T, totals.of("machine_pair", [key])
-        a, d = _others(sums, "x"), _others(sums, "d")
-        shared = float(np.nan_to_num(sums.covariance("x", "d", "others")[0]))
-        b = st.Others(a.n, a.mean + d.mean, a.variance + 2 * shared + d.variance)
-        return (Labels(x, f, a, target), Labels(y, g, b, target)), (Labels(y - x, g - f, d, target),), shared
+        kept = totals.judged(key._replace(kind="pair_judged"))
+        (*both, difference), covariance = _labels(*kept, totals.of("machine_pair", [key]), target)
+        return tuple(both), (difference,), covariance
 
     def _numbers(self, sides: tuple[Labels, ...], tested: tuple[Labels, ...], shared: float) -> dict[str, float]:
-        first, last = tested[0].mean, tested[-1].mean
-        paired, parts = len(tested) == 1, [part for of in tested for part in of.mean.parts]
-        covariance = first.covariance(sides[0].mean, shared) if paired else -first.squared_error
-        of_bias = [_part(of.f - of.h) for of in tested]
+        first, last, paired = tested[0].mean, tested[-1].mean, len(tested) == 1
+        covariance = first.covariance(sides[0].mean, shared if paired else tested[0].others.variance)
         means = {
             f"{name}_{side}{end}": number
             for side, of in zip(("baseline", "candidate"), sides, strict=True)
             for name, end, number in (
                 ("mean", "", of.mean.mean),
                 ("lambda", "", of.mean.slope),
+                ("mean", "_human", of.people.mean),
                 ("mean", "_machine", of.of_machine.mean),
-                ("bias", "_machine", of.bias),
-                ("p_bias", "_machine", _p_value(of.bias, [_part(of.f - of.h)])),
+                ("bias", "_machine", of.bias.mean),
+                ("p_bias", "_machine", _p_value(of.bias.mean, of.bias.parts)),
             )
         }
         of_machine = [(of.variance / max(of.n, 1), of.n - 1) for of in (each.of_machine for each in tested)]
+        errors = {"": [of.mean for of in tested], "_human": [of.people for of in tested]}
+        parts = {end: [part for of in each for part in of.parts] for end, each in errors.items()}
+        of_bias = [part for of in tested for part in of.bias.parts]
+        for end, each in (parts | {"_machine": of_machine}).items():
+            means |= {f"squared_error{end}": sum(error for error, _ in each), f"df{end}": st.welch_df(each)}
         return means | {
             "difference": last.mean if paired else last.mean - first.mean,
-            "lambda": first.slope if paired else np.nan,
-            "p_bias_machine": _p_value(sides[1].bias - sides[0].bias, of_bias),
-            **{"squared_error": sum(error for error, _ in parts), "df": st.welch_df(parts)},
-            **{"covariance": covariance, "squared_error_baseline": sides[0].mean.squared_error},
-            "sample_p": min(side.sample_p for side in sides),
+            "difference_human": sides[1].people.mean - sides[0].people.mean,
             "difference_machine": sides[1].of_machine.mean - sides[0].of_machine.mean,
-            "squared_error_machine": sum(error for error, _ in of_machine),
-            "df_machine": st.welch_df(of_machine),
+            "lambda": first.slope if paired or tested[0].slope is not None else np.nan,
+            "helped": any(of.mean.slope for of in tested),
+            "effective": min(of.people.effective for of in tested),
+            "p_bias_machine": _p_value(sides[1].bias.mean - sides[0].bias.mean, of_bias),
+            "covariance": covariance if paired else -covariance,
+            "squared_error_baseline": sides[0].mean.squared_error,
+            "sample_p": min(side.sample_p for side in sides),
         }
 
     @cached_property
@@ -168,7 +256,7 @@ class Judged:
 
     def _test(self, end: str = "") -> st.Estimate:
         difference, squared, df = (self.numbers[f"{name}{end}"] for name in ("difference", "squared_error", "df"))
-        unknown = [self.doubt(i) is not None for i in range(len(self.rows.keys))]
+        unknown = [end != "_human" and self.doubt(i) is not None for i in range(len(self.rows.keys))]
         return st.Estimate.of(difference, np.where(unknown, np.nan, np.sqrt(squared)), df, self.rows.request.confidence)
 
     @cached_property
@@ -182,6 +270,11 @@ class Judged:
         return self._test("_machine")
 
     @cached_property
+    def people(self) -> st.Estimate:
+        """The tests of people's labels alone, in any case."""
+        return self._test("_human")
+
+    @cached_property
     def denominator(self) -> st.Denominator:
         """The baseline's means that the differences are a share of."""
         return st.Denominator(*(self.numbers[n] for n in ("mean_baseline", "squared_error_baseline", "covariance")))
@@ -189,11 +282,11 @@ class Judged:
     def remark(self, i: int) -> str | None:
         """Whether people's labels alone decide, and what the machine's alone would have said."""
         rows, said = self.rows, []
-        sides = ("",) if rows.paired[i] else ("_baseline", "_candidate")
-        if not any(self.numbers[f"lambda{side}"][i] for side in sides):
+        if not self.numbers["helped"][i]:
             said.append(
                 "labels of people alone decide, since those of the machine agree too little with them, or differ from "
-                f"them in fewer than {st.LEAST_DIFFERENT} judged {UNITS}, or every {UNIT} is judged"
+                f"them in fewer than {st.LEAST_DIFFERENT} judged {rows.units}, or every {rows.unit} is judged"
+                f"{' (in some pair)' if rows.request.pairs == 'all' else ''}"
             )
         alone = Families(rows.keys, rows.roles, rows.request, self.machine).p_adjusted < 1 - rows.request.confidence
         tests = ((rows.deciding, rows.decided), (self.machine, alone))
@@ -206,32 +299,60 @@ class Judged:
 
     def doubt(self, i: int) -> str | None:
         """Why the row has no test; None if it may have one."""
-        n, shared = int(self.least[i]), int(self.rows.both["both"][i])
+        n, shared, units = int(self.least[i]), int(self.rows.both["both"][i]), self.rows.units
         if shared and not self.rows.paired[i]:
             return (
-                f"people judged {shared:,} {UNITS} of both experiments, whose errors belong together (design: paired)"
+                f"people judged {shared:,} {units} of both experiments, whose errors belong together (design: paired)"
             )
-        if n < st.LEAST_JUDGED:
-            return f"people judged {n} {UNITS}, and a verdict needs {st.LEAST_JUDGED}"
+        worth = self.numbers["effective"][i]
+        if min(n, worth) < st.LEAST_JUDGED:
+            unequal = f", worth {worth:.0f} that were drawn with equal chances" if n >= st.LEAST_JUDGED else ""
+            return f"people judged {n} {units}{unequal}, and a verdict needs {st.LEAST_JUDGED}"
         gaps = [int(sums["in_part"][i]) for sums in self.rows.totals.sides("machine", self.rows.keys)]
         if max(gaps) > MOST_IN_PART * n:
-            gap = f"people judged {max(gaps):,} of {n:,} {UNITS} in part, as where a system came later"
-            return f"{gap}; n_to_judge of user_metrics says how many items are to judge"
+            why = f", or {UNITS} were drawn and not whole {units}" if self.rows.request.cluster else ""
+            gap = f"people judged {max(gaps):,} of {n:,} {units} in part, as where a system came later{why}"
+            return f"{gap}; n_to_judge of user_metrics says how many items are to judge, and `unjudged` which"
         p = self.numbers["sample_p"][i]
-        off = f"the {UNITS} that people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
+        off = f"the {units} that people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
         return off if p < SMALL_RATIO_P else None
+
+
+def with_one_slope(labels: Sequence[Labels]) -> list[Labels]:
+    """What the pairs of a table test, with one lambda: sum of covariances / sum of variances, each without the unit.
+
+    So the differences of three systems add up. It is 0 where the machine is not used in one of the pairs.
+    """
+    number, differ = min(of.people.effective for of in labels), min(of.n_different for of in labels)
+    rho = correlation(np.sum([of.products for of in labels], axis=0))
+    if min(of.others.n for of in labels) < 2 or not st.machine_helps(number, differ, rho):
+        return [replace(of, slope=0.0) for of in labels]
+    ids = np.unique(np.concatenate([of.ids for of in labels]))
+    parts = np.zeros((2, len(ids)))
+    for of in labels:
+        own, whole = (st.moments_without(of.h, of.f, of.others, of.weights, without) for without in (True, False))
+        # What a unit is not in is the same without it.
+        all_units = np.repeat(np.array(whole)[:, :1], len(ids), axis=1)
+        all_units[:, np.searchsorted(ids, of.ids)] = own
+        parts += all_units
+    slope = st.clipped(*parts)
+    return [replace(of, slope=slope[np.searchsorted(ids, of.ids)]) for of in labels]
 
 
 def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
     """Corrected means of every experiment, segment and metric that a machine has judged, with intervals."""
     rated = {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}
     keys = [key for key in totals.sums if key in rated]
+    members = totals.of("members", keys)["users"] if request.cluster else None
+    judged, others = (totals.of(kind, keys).ratio("y", "n").lists for kind in ("arm_lists", "machine"))
     rows = []
-    for key, labels in ((key, Labels.of_arm(totals, key, request.target)) for key in keys):
+    for i, labels in enumerate(Labels.of_arm(totals, key, request.target) for key in keys):
         mean, n = labels.mean, len(labels.h)
         error = np.array(np.sqrt(mean.squared_error) if n >= st.LEAST_JUDGED else np.nan)
         test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), request.confidence)
-        numbers = mean.mean, float(test.ci_low), float(test.ci_high), float(labels.h.mean()) if n else np.nan
-        counts = labels.of_machine.n, n
-        rows.append((key.candidate, key.segment, key.metric, *numbers, labels.of_machine.mean, mean.slope, *counts))
+        numbers = mean.mean, float(test.ci_low), float(test.ci_high), labels.people.mean, labels.of_machine.mean
+        counts = labels.of_machine.n if members is None else int(members[i]), n
+        of_lists = int(judged[i] + others[i]) if request.mean_over == "lists" else None
+        names = keys[i].candidate, keys[i].segment, keys[i].metric
+        rows.append((*names, *numbers, mean.slope, *counts, of_lists))
     return {name: [row[i] for row in rows] for i, name in enumerate(MACHINE_MEANS)}

@@ -32,8 +32,7 @@ def _pilot(rows: Compared) -> list[str]:
     for i, (_, tested, _) in enumerate(judged.labels):
         if doubt := judged.doubt(i) or ("" if all(of.h.std() for of in tested) else "people's values do not differ"):
             raise InputError(f"the pilot cannot be planned with: {doubt}; allowed: one that has a verdict")
-        sides = [(float(of.h.var(ddof=1)), of.of_machine.variance, of.rho * st.machine_helps(of.h, of.f),
-                  of.of_machine.n) for of in tested]  # fmt: skip
+        sides = [(float(of.products[0]), of.of_machine.variance, of.rho * of.helps, of.of_machine.n) for of in tested]
         of_row = rows.keys[i].candidate, judged.numbers["mean_baseline"][i], int(judged.least[i])
         texts.append(json.dumps([*of_row, [of.rho for of in tested], sides]))
     return texts

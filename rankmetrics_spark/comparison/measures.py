@@ -14,8 +14,9 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.schemas import NAME_OF_ARM
+from rankmetrics_spark.words import UNITS
 
 #: Name of an experiment; None for those without one.
 Name = str | None
@@ -26,12 +27,13 @@ KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds"
 MOST_JUDGED = 2**16
 #: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
 #: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
-#: ``judged`` units, it keeps the values under labels of people and of a machine; of ``units`` with several lists, the
-#: sum of these and their number, on each side.
+#: ``judged`` units, it keeps a hash of the unit, the value under labels of people, of a machine and the lists of each
+#: side, and the probability of being drawn; of ``units`` with several lists, the sum of the values and their number, on
+#: each side.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
 VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 1024, "pair_units": 1024}
 #: Kind of what keeps several values of each unit -> how many.
-WIDTHS = {"arm_judged": 2, "pair_judged": 4, "arm_units": 2, "pair_units": 4}
+WIDTHS = {"arm_judged": 5, "pair_judged": 8, "arm_units": 2, "pair_units": 4}
 #: An experiment with more values other than 0 keeps none in its segments.
 MOST_IN_SEGMENTS = 2**14
 #: Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine.
@@ -105,17 +107,26 @@ class Totals:
         """(n, w) values of the units of a key, one more than are kept where there are too many."""
         return self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
 
-    def judged(self, key: Key) -> st.Floats:
-        """The same of judged units; refuse more than are kept."""
-        rows = self.units(key)
+    def judged(self, key: Key) -> tuple[st.Ints, st.Floats]:
+        """(n,) hashes and (w, n) numbers of the judged units of a key; refuse more than are kept, and no probability.
+
+        Raises:
+            ConfigError: They are too many.
+            InputError: Some have no probability of being drawn.
+        """
+        rows = self.sums.get(key, np.zeros(0, np.int64)).reshape(-1, WIDTHS[key.kind])
         if len(rows) > MOST_JUDGED:
             raise ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
                               "machine: so many; the labels of people alone are enough then")  # fmt: skip
-        return rows
+        numbers = rows[:, 1:].view(np.float64).T
+        if wrong := np.count_nonzero(~((numbers[-1] > 0) & (numbers[-1] <= 1))):
+            raise InputError(f"{wrong:,} of {len(rows):,} {UNITS} of {key.candidate} that people were to judge have no "
+                             "probability of being drawn; allowed: one above 0 and up to 1 for each")  # fmt: skip
+        return rows[:, 0], numbers
 
-    def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Floats) -> None:
+    def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Array) -> None:
         """Keep (r,) values of units, which are in the groups at ``place``."""
-        rows, order = np.stack(columns, axis=-1).view(np.int64), np.argsort(place, kind="stable")
+        rows, order = np.stack([each.view(np.int64) for each in columns], axis=-1), np.argsort(place, kind="stable")
         first = np.flatnonzero(np.diff(place[order], prepend=-1))
         for start, end in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
             if kind in ("arm_units", "pair_units") and end - start > VALUES[kind]:
@@ -222,7 +233,7 @@ class Cells:
             key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
             totals.add(key, values[rows[start:end]].view(np.int64))
 
-    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Floats) -> None:
+    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
         """Keep the values of some units of each experiment in each segment."""
         groups, place = self._present
         totals.keep(kind, metric, groups, place[kept], *(each[kept] for each in columns))

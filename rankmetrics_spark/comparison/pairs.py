@@ -44,11 +44,14 @@ def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
         if not len(rows.user):
             return
     if rows.lists:
-        values = {
-            metric: np.where(np.abs(each * rows.lists[metric]) > st.LARGEST_SUMMAND, np.inf, each)
-            for metric, each in rows.values.items()
-        }
-        rows = replace(rows, values=values)
+        values, machine = (
+            {
+                metric: np.where(np.abs(each * rows.lists[metric]) > st.LARGEST_SUMMAND, np.inf, each)
+                for metric, each in of_metrics.items()
+            }
+            for of_metrics in (rows.values, rows.machine)
+        )
+        rows = replace(rows, values=values, machine=machine)
     if rows.triggered is not None:
         _add_untriggered(totals, rows.take(np.flatnonzero(~rows.triggered)))
         rows = rows.take(np.flatnonzero(rows.triggered))
@@ -107,14 +110,13 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
         cells.keep(totals, metric, v)
         if metric in rows.machine:
             # Who was judged is drawn, so nobody is left out.
-            f = summable(rows.machine[metric])
+            f, n, chance = rows.rated(metric)
             others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
             in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
-            cells.add(totals, "machine", metric, [others, in_part], u=np.where(others, f, 0.0))
-            cells.keep_units(totals, "arm_judged", metric, judged, some, f)
-            continue
-        without = rows.left_out(metric, values)
-        if without.any():
+            y, n_others = (np.where(others, each, 0.0) for each in (f * n, n))
+            cells.add(totals, "machine", metric, [others, in_part], y=y, n=n_others)
+            cells.keep_units(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, chance)
+        elif (without := rows.left_out(metric, values)).any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
         if metric in rows.lists:
             known = ~np.isnan(some)
@@ -206,7 +208,7 @@ class RowPairs:
             key = Key("pair_values", baseline, candidate, segment, metric)
             totals.add(key, some[some != 0].view(np.int64))
 
-    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Floats) -> None:
+    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
         """Keep the values of some units of each pair in each segment."""
         place = np.searchsorted(self.starts, np.flatnonzero(kept), "right") - 1
         totals.keep(kind, metric, self.names, place, *(each[kept] for each in columns))
@@ -249,10 +251,8 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         pairs.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
         pairs.keep(totals, metric, d)
         if metric in rows.machine:
-            _add_machine_pairs(totals, pairs, metric, values, summable(rows.machine[metric]))
-            continue
-        without = rows.left_out(metric, values)
-        if without.any():
+            _add_machine_pairs(totals, pairs, metric, values, rows)
+        elif (without := rows.left_out(metric, values)).any():
             more = without[pairs.right] - without[pairs.left]
             more = more if pairs.differ is None else np.where(pairs.differ, more, 0.0)
             pairs.add(totals, "left_out_pair", metric, (more != 0,), t=more)
@@ -271,12 +271,16 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
             pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
 
 
-def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.Floats, machine: st.Floats) -> None:
+def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.Floats, rows: UserRows) -> None:
     """Add sums of the units that nobody judged, and keep the values of the others."""
+    machine, lists, chance = rows.rated(metric)
     (x, y, judged), (f, g, known) = (pairs.of_both(each) for each in (values, machine))
     others, judged = known & ~judged, known & judged
-    pairs.add(totals, "machine_pair", metric, (others,), x=np.where(others, f, 0.0), d=np.where(others, g - f, 0.0))
-    pairs.keep_units(totals, "pair_judged", metric, judged, x, f, y, g)
+    m, n = lists[pairs.left], lists[pairs.right]
+    sums = (np.where(others, each, 0.0) for each in (f * m, m, g * n, n))
+    pairs.add(totals, "machine_pair", metric, (others,), **dict(zip("xmyn", sums, strict=True)))
+    ids = rows.keys[rows.user[pairs.left]]
+    pairs.keep_units(totals, "pair_judged", metric, judged, ids, x, f, m, y, g, n, chance[pairs.left])
 
 
 def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:

@@ -30,7 +30,7 @@ BEFORE_OWN = "_before_own_"
 LISTS = "_lists_"
 #: Prefix of columns with the share of a user's lists that have no value of a metric.
 WITHOUT = "_without_"
-MACHINE, TO_JUDGE = sch.MACHINE, sch.TO_JUDGE
+MACHINE, TO_JUDGE, CHANCE = sch.MACHINE, sch.TO_JUDGE, sch.CHANCE
 #: Column with a hash of the lists of a user.
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
@@ -229,7 +229,10 @@ def lists_by_metric(table: UserTable) -> Iterator[str]:
 def _weight(table: UserTable, metric: Metric) -> str:
     """SQL: the lists of a user that have a value, at least one: nothing shown is an empty list."""
     check_column(table.rows.columns, sch.N_LISTS, "mean_over: lists")
-    return f"double(greatest({lists_of(metric.column, table.rows.columns)}, 1L))"
+    # A machine has judged every list, and people a sample.
+    rated = bool(machine_columns(table))
+    lists = f"bigint({sch.N_LISTS})" if rated else lists_of(metric.column, table.rows.columns)
+    return f"double(greatest({lists}, 1L))"
 
 
 def capped(table: UserTable, request: Comparison) -> UserTable:
@@ -269,7 +272,8 @@ def capped(table: UserTable, request: Comparison) -> UserTable:
 def machine_columns(table: UserTable) -> list[str]:
     """The columns of metrics under the labels of a machine, where there are some."""
     names = [f"{sch.MACHINE}{metric.column}" for metric in table.metrics]
-    return [name for name in (*names, sch.TO_JUDGE) if {*names} & {*table.rows.columns} and name in table.rows.columns]
+    present = {*table.rows.columns}
+    return [name for name in (*names, TO_JUDGE, CHANCE) if name in present and not present.isdisjoint(names)]
 
 
 def shares_without(table: UserTable) -> Iterator[str]:

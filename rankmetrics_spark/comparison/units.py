@@ -38,6 +38,7 @@ class UserRows:
         strata: The strata, in order.
         stratum: (n,) index of the stratum; None where there are none.
         in_part: (n,) whether people have judged some of the user's items, and not all; None without a machine.
+        chance: (n,) probability that people were to judge the user; None where it is the same for all.
     """
 
     user: Ints
@@ -59,6 +60,12 @@ class UserRows:
     in_part: Bools | None = None
     strata: list[str] = field(default_factory=list)
     stratum: Ints | None = None
+    chance: Floats | None = None
+
+    def rated(self, metric: str) -> tuple[Floats, Floats, Floats]:
+        """(n,) values under the machine's labels that can be summed, lists, and probabilities that people judge."""
+        one = np.ones(len(self.user))
+        return summable(self.machine[metric]), self.lists.get(metric, one), one if self.chance is None else self.chance
 
     def left_out(self, metric: str, values: Floats) -> Floats:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""
@@ -191,12 +198,20 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
         chosen, cells = order[first], Cells(rows.experiments, labels, code * n + rows.experiment)
-        values, lists, without = {}, {}, {}
+        values, lists, without, machine = {}, {}, {}, {}
+        in_part = np.zeros(len(first), bool)
+        if rows.in_part is not None:
+            in_part = np.logical_or.reduceat(rows.in_part[order], first)
         for metric, each in rows.values.items():
             without[metric] = _means(rows.left_out(metric, each)[order], np.ones(len(order)), first)[0]
-            cells.add(totals, "members", metric, [~np.isnan(each)])
-            weights = rows.lists.get(metric, np.ones(len(each)))
+            weights, rated = rows.lists.get(metric, np.ones(len(each))), rows.machine.get(metric, each)
+            cells.add(totals, "members", metric, [~np.isnan(rated)])
             values[metric], lists[metric] = _means(each[order], weights[order], first)
+            if metric in rows.machine:
+                # People judge a cluster as a whole, or in part.
+                judged = lists[metric]
+                machine[metric], lists[metric] = _means(rated[order], weights[order], first)
+                in_part |= (judged > 0) & (judged < lists[metric])
             if labels == [EVERYONE]:
                 cells.add(totals, "alone", metric, [rows.alone])
         yield replace(
@@ -210,9 +225,18 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             without=without,
             # That of the first of its users, in the order of the names.
             stratum=None if rows.stratum is None else np.minimum.reduceat(rows.stratum[order], first),
+            machine=machine,
+            in_part=in_part,
+            chance=None if rows.chance is None else _only(rows.chance[order], first),
             member=None,
             alone=None,
         )
+
+
+def _only(values: Floats, first: Ints) -> Floats:
+    """(g,) the one value of the groups that begin at these rows; NaN where they have several."""
+    low, high = np.fmin.reduceat(values, first), np.fmax.reduceat(values, first)
+    return np.where(low == high, low, np.nan)
 
 
 def _means(values: Floats, lists: Floats, first: Ints) -> tuple[Floats, Floats]:

@@ -292,8 +292,8 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
             )
 
 
-_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cluster", "mean_over",
-                     "cap", "strata", "only_changed", "trigger", "shared_users", "period", "pairs")  # fmt: skip
+_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cap", "strata",
+                     "only_changed", "trigger", "shared_users", "period")  # fmt: skip
 
 
 def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
@@ -309,7 +309,7 @@ def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
     for name in wrong if machine else ():
         at = comparison.path_of(name) if hasattr(comparison, name) else name
         raise ConfigError(f"{at} is given, and a machine has judged the users; allowed beside its labels: paired or "
-                          "independent comparisons with a baseline, at one look, by t alone")  # fmt: skip
+                          "independent comparisons at one look, by t alone")  # fmt: skip
 
 
 def gates(path: str, value: object) -> tuple[Gate, ...]:

@@ -149,10 +149,10 @@ _read_machine_grades = fd.mapping("a mapping of the machine's grades to people's
 
 
 def _read_sample(path: str, value: object) -> str | Mapping[str, str]:
-    if isinstance(value, Mapping) and [*value] == ["column"]:
-        return {"column": fd.text(f"{path}.column", value["column"])}
+    if isinstance(value, Mapping) and {"column"} <= {*value} <= {"column", "probability"}:
+        return {name: fd.text(f"{path}.{name}", value[name]) for name in ("column", "probability") if name in value}
     if value != "random":
-        raise fd.refuse(path, value, "random, or a mapping such as {column: drawn}")
+        raise fd.refuse(path, value, "random, or a mapping such as {column: drawn, probability: chance}")
     return "random"
 
 
@@ -197,7 +197,7 @@ class Options(fd.Section):
         columns: Role -> column of the impressions.
         judgement_columns: Role -> column of the judgements.
         machine_columns: Role -> column of the machine's judgements.
-        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn}`` of the judgements.
+        human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn, probability: chance}``.
         machine_grades: The machine's grade -> people's, if the scales differ.
         packed: How cells of text hold the items of a list.
         judgement_packed: How cells of text hold the items of a list.
@@ -314,7 +314,7 @@ class Options(fd.Section):
 
     @property
     def drawn_by(self) -> tuple[str, ...]:
-        """The column that is true for users whom people were to judge, if there is one."""
+        """The column that is true for users whom people were to judge, and that of the probability, if there are."""
         return tuple(self.human_sample.values()) if isinstance(self.human_sample, Mapping) else ()
 
     def _paths_of_fields(self) -> Mapping[str, str]:
@@ -351,8 +351,10 @@ class SectionWithOptions(fd.Section):
                 setattr(cls, last, option(name))
 
 
-_NOT_WITH_MACHINE = ("covariate", "cluster", "mean_over", "only_changed", "trigger", "percentiles",
-                     "with_events", "with_assignments", "judgement_packed")  # fmt: skip
+_NOT_WITH_MACHINE = ("covariate", "only_changed", "trigger", "percentiles", "with_events", "with_assignments",
+                     "judgement_packed")  # fmt: skip
+#: What metrics need that leave lists out by their labels, or that no machine judges; and such metrics.
+_NOT_JUDGED_TWICE = ("intents", "shown_intents", "scores", "judged", "average_rank")
 
 
 def _check_machine(options: Options) -> None:
@@ -360,12 +362,12 @@ def _check_machine(options: Options) -> None:
     if not options.machine:
         return
     wrong = {name: getattr(options, name) for name in _NOT_WITH_MACHINE}
-    wrong = {options.path_of(name): value for name, value in wrong.items() if value and value != "users"}
+    wrong = {options.path_of(name): value for name, value in wrong.items() if value}
     rule, path = options.convention, options.path_of("convention")
     wrong |= {f"{path}.population": rule.population} if rule.population != "shown" else {}
     wrong |= {f"{path}.zero_relevant": "skip"} if rule.zero_relevant == "skip" else {}
     wrong |= {f"{path}.unjudged": "removed"} if rule.unjudged == "removed" else {}
-    needs = [str(metric) for metric in options.metrics if metric.needs in ("intents", "shown_intents", "scores")]
+    needs = [str(each) for each in options.metrics if {each.needs, each.name} & {*_NOT_JUDGED_TWICE}]
     wrong |= {options.path_of("metrics"): needs[0]} if needs else {}
     for name, value in wrong.items():
         raise fd.refuse(name, value, "another value where a machine has judged: all users of the log count, with one "

@@ -203,6 +203,7 @@ class Scoring:
         looks_up: Whether the relevance of shown items is looked up in the judgements.
         finite: Whether a value that is infinite because of large grades is refused.
         machine: Whether a machine has judged too, so that each value is there under both labels.
+        chance: Whether people were to judge users with different probabilities.
         stored: Whether the ranks and grades that were scored come back too, to be stored.
     """
 
@@ -215,6 +216,7 @@ class Scoring:
     looks_up: bool = False
     finite: bool = True
     machine: bool = False
+    chance: bool = False
     stored: bool = False
 
     @property

@@ -18,6 +18,7 @@ from .events import flattened as flattened
 from .events import shown_rows as shown_rows
 from .events import unmatched_rate as unmatched_rate
 from .labels import LabelCounts as LabelCounts
+from .labels import drawn_labels as drawn_labels
 from .nested import flat_judgements as flat_judgements
 from .nested import flat_log as flat_log
 from .plan import Plan as Plan

@@ -8,13 +8,13 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.road.checking import pools, typed_judgements
+from rankmetrics_spark.road.checking import GRADE, pools, typed_judgements
 from rankmetrics_spark.road.plan import mapped
 
 #: (grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them.
 LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
 _OF_MACHINE = {sch.POOL_GRADE: sch.MACHINE_GRADE, sch.POOL_HASH: sch.MACHINE_HASH}
-_DRAWN = "_drawn"
+DRAWN = "_drawn"
 
 
 def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Options) -> tuple[DataFrame, DataFrame]:
@@ -34,27 +34,39 @@ def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Opti
         table = table.withColumn(grade, F.expr(f"CASE double({sch.quoted(grade)}) {cases} END"))
     rated = pools(table, mapping, True, options.text_numbers)
     rated = rated.selectExpr(sch.USER, *(f"{name} AS {own}" for name, own in _OF_MACHINE.items()))
-    of_people = mapped(own, sch.MACHINE_ROLES, judgements.columns)
+    people, drawn = drawn_labels(judgements, options)
+    return people, rated if drawn is None else rated.join(drawn, sch.USER, "left")
+
+
+def drawn_labels(judgements: DataFrame, options: Options) -> tuple[DataFrame, DataFrame | None]:
+    """The judgements of people in drawn users; and these users, with probabilities: None where no column names them."""
+    of_people = mapped(options.judgement_columns, sch.MACHINE_ROLES, judgements.columns)
     people = str(of_people[sch.RELEVANCE])
     # pandas has no null of numbers, and text no null at all.
     known = f"coalesce(string({sch.quoted(people)}), '') NOT IN ('', 'NaN', 'nan')"
-    conditions = [known] * (people in judgements.columns)
-    for name in options.drawn_by:
-        if name not in judgements.columns:
-            raise InputError(f"{options.path_of('human_sample')}: {unknown('column', name, judgements.columns)}")
-        conditions.append(drawn := f"try_cast({sch.quoted(name)} AS boolean)")
-        # Who was drawn is in the sample, also without a label.
-        chosen = typed_judgements(judgements.where(drawn), of_people, options.text_numbers)
-        rated = rated.join(chosen.selectExpr(sch.USER, f"true AS {_DRAWN}").distinct(), sch.USER, "left")
-    return judgements.where(" AND ".join(conditions) or "true"), rated
+    conditions, users = [known] * (people in judgements.columns), None
+    if options.drawn_by:
+        for name in options.drawn_by:
+            if name not in judgements.columns:
+                raise InputError(f"{options.path_of('human_sample')}: {unknown('column', name, judgements.columns)}")
+        # Who was drawn is in the sample, also without a label. A probability is read where grades are.
+        drawn, *chance = options.drawn_by
+        conditions.append(f"try_cast({sch.quoted(drawn)} AS boolean)")
+        chosen, numbers = judgements.where(conditions[-1]), of_people
+        for name in chance:
+            numbers = of_people | {sch.RELEVANCE: name}
+            chosen = chosen.withColumn(name, F.expr(f"try_cast(string({sch.quoted(name)}) AS double)"))
+        of_user = [f"true AS {DRAWN}", *(f"{sch.only_value(GRADE)} AS {sch.CHANCE}" for _ in chance)]
+        users = typed_judgements(chosen, numbers, options.text_numbers).groupBy(sch.USER).agg(*map(F.expr, of_user))
+    return judgements.where(" AND ".join(conditions) or "true"), users
 
 
 def of_both(people: DataFrame, rated: DataFrame) -> DataFrame:
     """The pools of people and of the machine; people's are empty of drawn users of whom they judged nothing."""
     both = people.join(rated, sch.USER, "full")
-    for name, own in _OF_MACHINE.items() if _DRAWN in rated.columns else ():
-        both = both.withColumn(name, F.expr(f"coalesce({name}, CASE WHEN {_DRAWN} THEN slice({own}, 1, 0) END)"))
-    return both.drop(_DRAWN)
+    for name, own in _OF_MACHINE.items() if DRAWN in rated.columns else ():
+        both = both.withColumn(name, F.expr(f"coalesce({name}, CASE WHEN {DRAWN} THEN slice({own}, 1, 0) END)"))
+    return both.drop(DRAWN)
 
 
 def label_counts(pools: DataFrame) -> LabelCounts:

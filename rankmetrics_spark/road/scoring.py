@@ -50,7 +50,7 @@ def scored(
 def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
     """What later steps read beside the scores: keys, segments, covariate, cluster, trigger and flags -> SQL."""
     own = [*columns.keys, *columns.of_user, *[sch.TOP] * (not columns.by_score), *[sch.MIXED] * bool(columns.segments)]
-    own += [*[sch.N_NEGATIVE] * columns.relevance, *columns.timed]
+    own += [*[sch.N_NEGATIVE] * columns.relevance, *columns.timed, *[sch.CHANCE] * scoring.chance]
     known = {} if layout.all_rows_seen is None else {sch.ALL_ROWS_SEEN: layout.all_rows_seen}
     judged = f"{sch.POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
     return dict(zip(own, own, strict=True)) | known | {sch.JUDGED: judged}
@@ -58,7 +58,13 @@ def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> di
 
 #: Types of the columns that are kept beside the scores; the others are texts.
 _KINDS = {
-    **{sch.COVARIATE: T.DoubleType(), sch.N_ROWS: T.LongType(), sch.TOP: T.LongType(), sch.N_NEGATIVE: T.LongType()},
+    **{
+        sch.COVARIATE: T.DoubleType(),
+        sch.CHANCE: T.DoubleType(),
+        sch.N_ROWS: T.LongType(),
+        sch.TOP: T.LongType(),
+        sch.N_NEGATIVE: T.LongType(),
+    },
     sch.TIME: T.LongType(),
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
     **dict.fromkeys((sch.IS_LIST, sch.TRIGGERED), T.BooleanType()),
@@ -99,12 +105,12 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     its values.
     """
     metrics, own = _values(scoring), (sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX)
-    gaps = [sch.TO_JUDGE] * scoring.machine
+    gaps, chance = [sch.TO_JUDGE] * scoring.machine, [sch.CHANCE] * scoring.chance
     if scoring.machine:
         gap = f"greatest(least({sch.N_SHOWN}, {scoring.top}L) - {sch.N_KNOWN_TOP}, 0L)"
         lists = lists.selectExpr("*", f"CASE WHEN {sch.JUDGED} THEN {gap} END AS {sch.TO_JUDGE}")
     hashed = [scoring.list_hash] * bool(scoring.list_hash)
-    ordered = [*own, sch.JUDGED, *columns.of_user, *_USER_COUNTS, *hashed, *gaps, *metrics]
+    ordered = [*own, sch.JUDGED, *columns.of_user, *_USER_COUNTS, *hashed, *gaps, *chance, *metrics]
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {sch.N_LISTS}" if name == sch.N_LISTS else name for name in ordered))
     keys = (*own, *([within] if within else []))
@@ -113,7 +119,7 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     of_user = [str(i) for i, rule in rules if rule.relevant_pool == "judged"]
     is_of_user = f"{sch.CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
     aggregates = [
-        f"max({sch.JUDGED}) AS {sch.JUDGED}",
+        *(f"max({name}) AS {name}" for name in (sch.JUDGED, *chance)),
         *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name not in (within, sch.TRIGGERED)),
         *[f"max({sch.TRIGGERED}) AS {sch.TRIGGERED}"] * bool(columns.trigger),
         f"count(1) AS {sch.N_LISTS}",

@@ -430,6 +430,7 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     renamed = [f"{internal} AS {sch.quoted(public)}" for internal, public in described]
     counts = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     counts += (f"coalesce({sch.JUDGED}, false) AS {sch.HAS_LABELS}", sch.TO_JUDGE) if plan.scoring.machine else ()
+    counts += (sch.CHANCE,) if plan.scoring.chance else ()
     metrics = (*(metric.column for metric in plan.scoring.metrics), *plan.scoring.machine_columns)
     with_value = map(sch.lists_with_value, scoring.without_value(plan.columns, plan.scoring))
     return table.selectExpr(sch.EXPERIMENT, sch.USER, *renamed, *counts, *metrics, *with_value, *more)

@@ -27,12 +27,15 @@ from .machine_labels import LEAST_JUDGED as LEAST_JUDGED
 from .machine_labels import Corrected as Corrected
 from .machine_labels import Others as Others
 from .machine_labels import Side as Side
+from .machine_labels import clipped as clipped
 from .machine_labels import corrected as corrected
 from .machine_labels import joined_values as joined_values
 from .machine_labels import labels_needed as labels_needed
 from .machine_labels import machine_helps as machine_helps
+from .machine_labels import moments_without as moments_without
 from .machine_labels import slopes as slopes
 from .machine_labels import smallest_effect as smallest_effect
+from .machine_labels import weighted as weighted
 from .machine_labels import welch_df as welch_df
 from .measures import Measure as Measure
 from .measures import Sums as Sums

@@ -18,6 +18,8 @@ from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 
 #: Fewer judged queries have a mean, and neither an interval nor a verdict.
 LEAST_JUDGED = 20
+#: Squared errors of independent parts, with their degrees of freedom.
+Parts = Sequence[tuple[float, float]]
 #: The machine is used only where people and machine differ in so many judged queries.
 LEAST_DIFFERENT = 10
 
@@ -60,6 +62,7 @@ class Corrected:
         slope: Mean of the lambdas; 0 where people's labels alone are used.
         others: The machine's values of the other queries.
         weight: Of the error of their mean: the slope, or 0 if there is none.
+        weights: (n,) of the judged queries, with the mean 1.
     """
 
     mean: float
@@ -67,14 +70,21 @@ class Corrected:
     slope: float
     others: Others
     weight: float
+    weights: Floats
 
     @property
-    def parts(self) -> list[tuple[float, int]]:
+    def effective(self) -> float:
+        """How many queries of equal weights the judged ones are worth."""
+        return effective_number(self.weights)
+
+    @property
+    def parts(self) -> Parts:
         """Squared errors with their degrees of freedom: of the machine's mean of the others, and of judged queries."""
         n = len(self.influence)
         of_judged = float(self.influence.var(ddof=1)) / n if n > 1 else np.nan
         of_others = self.weight**2 * self.others.variance / self.others.n if self.weight else 0.0
-        return [(of_others, self.others.n - 1), (of_judged, n - 1)]
+        # A variance of terms w * v has the degrees of freedom (sum w**2)**2 / sum w**4 (Satterthwaite, 1946).
+        return [(of_others, self.others.n - 1), (of_judged, effective_number(self.weights**2) - 1)]
 
     @property
     def squared_error(self) -> float:
@@ -88,44 +98,76 @@ class Corrected:
         return of_judged + (shared * of_others / self.others.n if shared else 0.0)
 
 
-def welch_df(parts: list[tuple[float, int]]) -> float:
+def welch_df(parts: Parts) -> float:
     """Degrees of freedom of a sum of independent squared errors, by Welch and Satterthwaite."""
-    weighted = sum(error**2 / df for error, df in parts if error)
-    return float(sum(error for error, _ in parts) ** 2 / weighted) if weighted else float(parts[-1][1])
+    squares = sum(error**2 / df for error, df in parts if error)
+    return float(sum(error for error, _ in parts) ** 2 / squares) if squares else float(parts[-1][1])
 
 
-def slopes(h: Floats, f: Floats, others: Others, leave_out: bool = True) -> Floats:
+def weighted(h: Floats, f: Floats, weights: Floats) -> float:
+    """Covariance of (n,) values whose (n,) weights have the mean 1, divided by n - 1."""
+    off, of_h = f - (weights * f).mean(), h - (weights * h).mean()
+    return float((weights * off * of_h).sum() / (len(h) - 1)) if len(h) > 1 else np.nan
+
+
+def moments_without(
+    h: Floats, f: Floats, others: Others, weights: Floats, leave_out: bool = True
+) -> tuple[Floats, Floats]:
+    """(n,) cov(h, f) over the judged queries and (1 + n / N) * var(f) over all, each without the query itself."""
+    n, size = len(h), len(h) + others.n
+    off, of_h, all_f = f - (weights * f).mean(), h - (weights * h).mean(), joined_values(f, others)
+    cross, spread = np.full(n, (weights * of_h * off).sum()), np.full(n, all_f.variance * (size - 1))
+    left = np.full(n, n - 1.0)
+    if leave_out:
+        # What is left of sums around the mean, without one of n values.
+        cross = cross - weights * of_h * off * n / (n - weights)
+        spread = spread - (f - all_f.mean) ** 2 * size / (size - 1)
+        left = (n - weights) * (n - 2) / (n - 1)
+    return cross / left, (1 + n / others.n) * spread / (size - 1 - leave_out)
+
+
+def slopes(h: Floats, f: Floats, others: Others, leave_out: bool = True, weights: Any = 1.0) -> Floats:
     """(n,) lambda of each judged query, made without it; all the same with ``leave_out=False``.
 
     cov(h, f) over the judged queries / ((1 + n / N) * var(f) over all queries), within 0 and 1.
     """
-    n, size = len(h), len(h) + others.n
-    off, of_h, all_f = f - f.mean(), h - h.mean(), joined_values(f, others)
-    mean, spread = all_f.mean, np.full(n, all_f.variance * (size - 1))
-    cross = np.full(n, (of_h * off).sum())
-    if leave_out:
-        # What is left of sums around the mean, without one of n values.
-        cross, spread = cross - of_h * off * n / (n - 1), spread - (f - mean) ** 2 * size / (size - 1)
-    covariance, variance = cross / (n - 1 - leave_out), spread / (size - 1 - leave_out)
+    return clipped(*moments_without(h, f, others, np.broadcast_to(weights, h.shape), leave_out))
+
+
+def clipped(covariance: Floats, variance: Floats) -> Floats:
+    """(n,) lambdas within 0 and 1; 0 without a spread."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.nan_to_num(np.clip(covariance / ((1 + n / others.n) * variance), 0, 1)))
+        return np.asarray(np.nan_to_num(np.clip(covariance / variance, 0, 1)))
 
 
-def machine_helps(h: Floats, f: Floats) -> bool:
+def machine_helps(n: float, n_different: int, rho: float) -> bool:
     """Whether the machine's labels agree with people's so well that using them is expected to narrow the interval.
 
-    >>> people = np.arange(20.0)
-    >>> machine_helps(people, people + np.tile([0, 1], 10)), machine_helps(people, people)
-    (True, False)
+    Args:
+        n: Judged queries, or how many of equal weights they are worth.
+        n_different: How many of them have another value under the machine's labels.
+        rho: Correlation of the values under both.
+
+    >>> machine_helps(20, 10, 0.3), machine_helps(20, 10, 0.2), machine_helps(20, 9, 0.9)
+    (True, False, False)
     """
-    n = len(h)
-    if n < LEAST_JUDGED or np.count_nonzero(h != f) < LEAST_DIFFERENT or not (h.std() > 0 and f.std() > 0):
-        return False
-    return bool(np.corrcoef(h, f)[0, 1] > 1 / np.sqrt(n - 2))
+    return n >= LEAST_JUDGED and n_different >= LEAST_DIFFERENT and rho > 1 / np.sqrt(n - 2)
 
 
-def corrected(h: Floats, f: Floats, others: Others, slope: Any = None, of_these: bool = False) -> Corrected:
+def effective_number(weights: Floats) -> float:
+    """How many queries of equal weights these are worth (Kish, Survey Sampling, 1965)."""
+    return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
+
+
+def corrected(
+    h: Floats, f: Floats, others: Others, slope: Any = None, of_these: bool = False, weights: Any = 1.0
+) -> Corrected:
     """The mean of people's labels, corrected by the machine's.
+
+    Queries that were drawn with unequal probabilities have the weights w = 1 / probability in each mean, Hajek's:
+    sum(w * h) / sum(w) - lambda * (1 + n / N) * (sum(w * f) / sum(w) - mean of f over all queries), a difference
+    estimator (Särndal, Swensson, Wretman, Model Assisted Survey Sampling, 1992, chapter 6). Its error is that of the
+    jackknife: of what each query changes in these means. With equal weights it is the rule without them.
 
     Args:
         h: (n,) values under people's labels.
@@ -133,15 +175,22 @@ def corrected(h: Floats, f: Floats, others: Others, slope: Any = None, of_these:
         others: The machine's values of the other queries.
         slope: Lambda, one number or (n,); by default each query has one that was made without it.
         of_these: Whether the mean is that of these n + N queries, and not of what they are a sample of.
+        weights: (n,) weights of the judged queries, whose mean is 1.
     """
-    used = slopes(h, f, others) if slope is None else np.broadcast_to(np.asarray(slope, float), h.shape)
-    off, mean = f - np.where(used.any(), others.mean, 0.0), float(used.mean()) if len(h) else 0.0
-    values = h - used * off
-    estimate = float(values.mean()) if len(h) else np.nan
+    n, ratio = len(h), len(h) / max(others.n, 1)
+    weights = np.broadcast_to(np.asarray(weights, float), h.shape)
+    slope = slopes(h, f, others, weights=weights) if slope is None else slope
+    used = np.broadcast_to(np.asarray(slope, float), h.shape)
+    # The mean of the others, had the judged ones been drawn with equal probabilities.
+    off = f - (others.mean + ratio * (f.mean() - (weights * f).mean()) if used.any() else 0.0)
+    mean, estimate = (float(used.mean()), float((weights * (h - used * off)).mean())) if n else (0.0, np.nan)
+    rest = h - used * (1 + ratio) * off
+    without = (n - 1) / np.where(weights < n, n - weights, 1.0)
+    influence = weights * without * (rest - (weights * rest).sum() / max(n, 1))
     if not of_these or not others.n:
-        return Corrected(estimate, values, mean, others, mean)
-    n, size = len(h), len(h) + others.n
-    return Corrected(estimate, np.sqrt(others.n / size) * (h - used * (1 + n / others.n) * off), mean, others, 0.0)
+        return Corrected(estimate, influence + used * ratio * off, mean, others, mean, weights)
+    unseen = np.sqrt(np.maximum(1 - n / (weights * (n + others.n)), 0.0))
+    return Corrected(estimate, unseen * influence, mean, others, 0.0, weights)
 
 
 @dataclass(frozen=True)
@@ -160,7 +209,7 @@ class Side:
     rho: float
     size: int
 
-    def parts(self, n: int) -> list[tuple[float, int]]:
+    def parts(self, n: int) -> Parts:
         """Squared errors with their degrees of freedom, as of ``Corrected``, where people judge n users.
 
         Unless lambda is 1, their sum is (1 - rho**2 * N / (n + N) + (1 + rho**2) / n / (1 + n / N)**2) * people / n:

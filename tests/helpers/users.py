@@ -48,8 +48,9 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``machine <metric>`` those
-    under the labels of a machine, ``list_count`` lists, ``list_hash`` the hash of the lists, ``without`` the share of
-    the lists that have no value, ``triggered`` who counts, ``stratum`` the user's stratum.
+    under the labels of a machine, ``chance`` the probability that people judge, ``list_count`` lists, ``list_hash`` the
+    hash of the lists, ``without`` the share of the lists that have no value, ``triggered`` who counts, ``stratum`` the
+    user's stratum.
     """
     user, names = pd.factorize(rows["user"])
     strata = sorted(set(rows.get("stratum", ())))
@@ -72,6 +73,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         lists={metric: rows["list_count"].to_numpy(float) for metric in metrics if "list_count" in rows.columns},
         without={metric: rows["without"].to_numpy(float) for metric in metrics if "without" in rows.columns},
         machine=_earlier(rows, "machine", metrics),
+        chance=rows["chance"].to_numpy(float) if "chance" in rows.columns else None,
         triggered=rows["triggered"].to_numpy(bool) if "triggered" in rows.columns else None,
         strata=strata,
         stratum=rows["stratum"].map(strata.index).to_numpy() if strata else None,

@@ -64,22 +64,19 @@ def test_each_user_has_the_bounds_of_their_lists_bit_for_bit(spark: SparkSession
 
 
 def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkSession) -> None:
-    users = [
-        User({"a": "xyz", "b": "zwx"}, {"x": 1.0, "y": 0.0}),
-        User({"a": "xy", "b": "yv"}, {"x": 0.0}),
-        User({"b": "rq"}, {"r": 1.0}),
-    ]
+    users = [User({"a": "xyz", "b": "zwx"}, {"x": 1.0, "y": 0.0}), User({"a": "xy", "b": "yv"}, {"x": 0.0})]
+    users.append(User({"b": "rq"}, {"r": 1.0}))
     result = unjudged(*tables(spark, users), ["dcg@2", "rr@2", "p@2"], baseline="a")
     for metric in ("dcg@2", "rr@2", "p@2"):
         every = [[*assignments(user, 2, 1)] for user in users]
         of_b, of_pair = [], []
         for chosen in itertools.product(*every):
-            b = [value(user, "b", labels, metric, Convention()) for user, labels in zip(users, chosen, strict=True)]
-            a = [
-                value(user, "a", labels, metric, Convention()) for user, labels in zip(users[:2], chosen, strict=False)
-            ]
-            of_b.append(np.mean(b))
-            of_pair.append(np.mean(np.array(b[:2]) - np.array(a)))
+            a, b = (
+                np.array([value(*of, metric, Convention()) for of in zip(users[:n], name * n, chosen, strict=False)])
+                for name, n in (("a", 2), ("b", 3))
+            )
+            of_b.append(b.mean())
+            of_pair.append((b[:2] - a).mean())
         (mean,) = result.means.where(f"experiment_id = 'b' AND metric = '{metric}'").collect()
         assert (mean["low"], mean["high"]) == pytest.approx((min(of_b), max(of_b)))
         # Unjudged in the top 2 of b: z and w, y and v, q.
@@ -92,11 +89,8 @@ def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkS
 
 
 def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSession) -> None:
-    users = [
-        User({"a": "xyzw", "b": "wzyx", "c": "y"}, {"x": 1.0, "y": 0.0}),
-        User({"a": "v"}, {}),
-        User({"c": "tv"}, {}),
-    ]
+    users = [User({"a": "xyzw", "b": "wzyx", "c": "y"}, {"x": 1.0, "y": 0.0}), User({"a": "v"}, {})]
+    users.append(User({"c": "tv"}, {}))
     rows = [tuple(row) for row in unjudged(*tables(spark, users), "dcg@4", max_grade=2).to_judge.collect()]
     weight = [2 / math.log2(rank + 1) for rank in range(1, 5)]
     assert rows == [
@@ -131,11 +125,9 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
         expected = {}
         for at, user in enumerate(users):
             for item in {*"".join(shown[: parse(metric).cut] for shown in user.lists.values())} - {*user.judged}:
-                change = {
-                    name: value(user, name, {item: 1.0}, metric, Convention())
-                    - value(user, name, {}, metric, Convention())
-                    for name in user.lists
-                }
+                both = [[value(user, name, label, metric, Convention()) for name in user.lists]
+                        for label in ({}, {item: 1.0})]  # fmt: skip
+                change = dict(zip(user.lists, np.subtract(*both[::-1]), strict=True))
                 shows = {name for name in user.lists if item in user.lists[name][: parse(metric).cut]}
                 pairs = [(a, b) for a, b in itertools.combinations(user.lists, 2) if {a, b} & shows]
                 moves = [abs(change[a] - change[b]) for a, b in pairs] or [abs(each) for each in change.values()]
@@ -147,12 +139,8 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
 def test_row_order_partitions_and_faulty_rows_change_no_bit(spark: SparkSession) -> None:
     users = users_at_random(random.Random(8), 60, 2)
     rows, labels = log_of(users), qrels_of(users)
-    faulty = [
-        ("a", "u00", None, 1, 0.0),
-        ("a", "u00", "x", None, 0.0),
-        (None, "u00", "x", 1, 0.0),
-        ("a", None, "x", 1, 0.0),
-    ]
+    sound = ("a", "u00", "x", 1, 0.0)
+    faulty = [(*sound[:at], None, *sound[at + 1 :]) for at in range(4)]
     no_labels = [("u00", None, 1.0), (None, "a", 1.0), ("u00", "b", None), ("u00", "b", math.nan)]
     # A repeated item counts at its best rank, a repeated judgement with its highest grade.
     repeats = [(name, user, item, rank + 40, score) for name, user, item, rank, score in rows[:30]]
@@ -335,14 +323,8 @@ def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: Spa
 def test_the_order_of_the_log_changes_no_bit_and_faulty_rows_are_left_out(spark: SparkSession) -> None:
     rows = clicked(np.random.default_rng(4), 40, {"a": 0.9, "b": 0.5, "c": 0.3}, [0.9, 0.5, 0.1])
     one = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
-    faulty = [
-        (None, "a", 1, 1),
-        ("q0", None, 1, 1),
-        ("q0", "a", None, 1),
-        ("q0", "a", 0, 1),
-        ("q0", "a", 1, None),
-        ("q0", "a", 99, 1),
-    ]
+    sound = ("q0", "a", 1, 1)
+    faulty = [*((*sound[:at], None, *sound[at + 1 :]) for at in range(4)), ("q0", "a", 0, 1), ("q0", "a", 99, 1)]
     shuffled = spark.createDataFrame([*rows[::-1], *faulty], CLICKS).repartition(4, "position")
     with pytest.raises(
         InputError, match=r"5 of 126 rows are faulty \(3.97%, allowed 1.00%: max_invalid_fraction is 0.01"
@@ -358,18 +340,13 @@ def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_item
     for at in range(3_000):
         # The ranker puts a first in most cases.
         order = ("cab", "bca")[at % 2] if at % 5 < 2 else "abc"
-        rows += [
-            ("q", item, rank, int(rng.random() < seen[rank - 1] * quality[item]))
-            for rank, item in enumerate(order, start=1)
-        ]
+        clicks = (rng.random() < chance * quality[item] for item, chance in zip(order, seen, strict=True))
+        rows += [("q", item, rank, int(click)) for rank, (item, click) in enumerate(zip(order, clicks, strict=True), 1)]
     log = spark.createDataFrame(rows, CLICKS)
     plain = by_item(coec_judgements(log, columns=ROLES))
     weighted = by_item(coec_judgements(log, columns=ROLES, propensities=propensities(log, replicates=99)))
-    known = by_item(
-        coec_judgements(
-            log, columns=ROLES, propensities=[{"rank": 1 + at, "propensity": p} for at, p in enumerate(seen)]
-        )
-    )
+    of_ranks = [{"rank": rank, "propensity": p} for rank, p in enumerate(seen, start=1)]
+    known = by_item(coec_judgements(log, columns=ROLES, propensities=of_ranks))
     for item, attractive in quality.items():
         error = 1 / math.sqrt(known["q", item]["n_clicks"])
         assert known["q", item]["relevance"] == pytest.approx(attractive, rel=4 * error)
@@ -384,20 +361,14 @@ def test_the_table_serves_as_judgements(spark: SparkSession) -> None:
     rows = clicked(np.random.default_rng(5), 200, {"a": 0.9, "b": 0.5, "c": 0.1}, [0.9, 0.6, 0.4])
     judgements = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
     grades = {key: row["relevance"] for key, row in by_item(judgements).items()}
-    lists = [
-        (name, query, item, rank, 0.0)
-        for name, items in (("good", "abc"), ("bad", "cba"))
-        for query in ("q0", "q1")
-        for rank, item in enumerate(items, start=1)
-    ]
+    lists = [(name, query, item, rank, 0.0) for name, items in (("good", "abc"), ("bad", "cba"))
+             for query in ("q0", "q1") for rank, item in enumerate(items, start=1)]  # fmt: skip
     result = evaluate(
         spark.createDataFrame(lists, LOG), metrics=["dcg@1", "p@2"], judgements=judgements,
         columns={"relevance": None}, convention={"relevant_from": 1},
     )  # fmt: skip
-    values = {
-        (row["experiment_id"], row["user_id"]): (row["dcg_at_1"], row["p_at_2"])
-        for row in result.user_metrics.collect()
-    }
+    users = result.user_metrics.select("experiment_id", "user_id", "dcg_at_1", "p_at_2").collect()
+    values = {(name, query): (dcg, p) for name, query, dcg, p in users}
     for query in ("q0", "q1"):
         relevant = {item for item in "abc" if grades[query, item] >= 1}
         assert values["good", query] == (pytest.approx(grades[query, "a"]), len(relevant & {*"ab"}) / 2)

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession, functions as F
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.power import TTestPower
 
-from rankmetrics_spark import compare, evaluate, plan_labels, read
+from rankmetrics_spark import compare, evaluate, plan_labels, read, unjudged
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
 from tests.helpers.commands import Call
-from tests.unit.test_judged_rows import slow_mean
+from tests.unit.test_judged_rows import added, slow_mean, weighted_mean
 
-METRICS = ["ap@3", "ndcg@3"]
+METRICS = ["ap@3", "ndcg@3", "dcg@3"]
 JUDGED, QUERIES = 50, 120
 
 
@@ -99,7 +99,9 @@ def test_two_tables_a_column_of_drawn_queries_and_another_scale_give_the_same(sp
     assert set(rows["n_judged"]) == {JUDGED} and rows["p_value"].isna().all()
 
 
-def test_a_system_whose_items_people_did_not_judge_has_no_verdict(spark: SparkSession) -> None:
+def test_a_system_whose_items_people_did_not_judge_has_no_verdict(
+    spark: SparkSession, tmp_path: Path, call: Call
+) -> None:
     log, labels = made()
     later = log[log["experiment"] == "b"].assign(experiment="c")
     later["item"] = later["item"].where(later["position"] > 1, "new")
@@ -108,10 +110,68 @@ def test_a_system_whose_items_people_did_not_judge_has_no_verdict(spark: SparkSe
     result = evaluated(spark, pd.concat([log, later]), labels, unit="query")
     rows = result.comparisons.to_pandas().set_index("experiment_id")
     gap = f"people judged {JUDGED} of {JUDGED} queries in part, as where a system came later"
-    assert set(rows.loc["c", "note"]) == {f"{gap}; n_to_judge of user_metrics says how many items are to judge"}
+    said = "n_to_judge of user_metrics says how many items are to judge, and `unjudged` which"
+    assert set(rows.loc["c", "note"]) == {f"{gap}; {said}"}
     gaps = result.user_metrics.to_pandas().groupby("experiment_id")["n_to_judge"].sum()
     assert gaps.to_dict() == {"a": 0, "b": 0, "c": JUDGED}
     assert rows.loc["c", "p_value"].isna().all() and rows.loc["b", "p_value"].notna().all()
+    # The items are listed, of drawn queries alone; a query that was drawn may have no label at all.
+    shown, drawn = pd.concat([log, later]), labels.loc[labels["drawn"], "user"]
+    lost = labels.assign(relevance=labels["relevance"].where(labels["user"] != "q7"), drawn=labels["user"].isin(drawn))
+    sample: dict[str, Any] = {"human_sample": {"column": "drawn"}}
+    tables = (spark.createDataFrame(each) for each in (shown, lost))
+    asked = {"baseline": "a", "judgement_columns": {"machine": "llm"}, **sample}
+    items = unjudged(*tables, "dcg@3", **asked).to_judge.to_pandas()[["user_id", "item_id"]].itertuples(index=False)
+    of_q7 = {("q7", item) for item in shown.loc[shown["user"] == "q7", "item"]}
+    assert {*map(tuple, items)} == of_q7 | {(query, "new") for query in drawn}
+    log_file, label_file = (str(tmp_path / f"{name}.parquet") for name in ("log", "labels"))
+    shown.to_parquet(log_file)
+    lost.to_parquet(label_file)
+    config = {"source": {"path": log_file, "columns": {"experiment": "experiment"}}, "metrics": "dcg@3",
+              "judgements": {"path": label_file, "columns": {"machine": "llm"}, **sample},
+              "comparison": {"baseline": "a"}}  # fmt: skip
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    code, out, err = call("unjudged", "--config", tmp_path / "run.yaml", "--show", "to_judge", "--format", "json")
+    assert code == 0 and {row["user_id"] for row in json.loads(out)} <= {*drawn}, err
+
+
+@pytest.mark.both_engines
+def test_lists_clusters_probabilities_and_all_pairs_come_from_the_log_to_the_rows(spark: SparkSession) -> None:
+    log, labels = made()
+    # Some queries were shown twice, the second time in another order; one or two queries are of one home.
+    again = log[log["user"] < "q5"].assign(position=lambda rows: 4 - rows["position"], page="2")
+    homes = {f"q{i}": f"h{3 * (i // 5) + (i % 5 + 1) // 2}" for i in range(QUERIES)}
+    log = pd.concat([log.assign(page="1"), again]).assign(home=lambda rows: rows["user"].map(homes))
+    chance = dict(zip(homes, np.random.default_rng(1).uniform(0.1, 0.9, QUERIES), strict=True))
+    labels = labels.assign(chance=labels["user"].map(chance).where(labels["drawn"]).astype(str))
+    sample = {"column": "drawn", "probability": "chance"}
+    asked: dict[str, Any] = {"list": "page", "mean_over": "lists", "baseline": None, "pairs": "all"}
+    result = evaluated(spark, log, labels, human_sample=sample, **asked)
+    users = sorted_rows(result.user_metrics, "experiment_id", "user_id")
+    a, b = (users[users["experiment_id"] == name].set_index("user_id") for name in "ab")
+    drawn, lists, w = a["judged"].to_numpy(), a["n_lists"].to_numpy(float), 1 / a.loc[a["judged"]].index.map(chance)
+    arms = [[arm[name].to_numpy() for name in ("ap_at_3", "machine_ap_at_3")] for arm in (a, b)]
+    z = [(added(h[drawn], lists[drawn], w.to_numpy()), added(f, lists)) for h, f in arms]
+    h, f = (theirs - ours for ours, theirs in zip(*z, strict=True))
+    mean, squared = weighted_mean(h, f[drawn], f[~drawn], w.to_numpy())
+    rows = result.comparisons.to_pandas().set_index("metric")
+    numbers = rows.loc["ap@3", ["difference", "standard_error", "difference_human"]].tolist()
+    assert numbers == pytest.approx([mean, np.sqrt(squared), np.average(h, weights=w)], rel=1e-9)
+    assert set(rows["n_lists_baseline"]) == {lists.sum()}
+    # Homes were drawn as a whole.
+    rows = evaluated(spark, log, labels, cluster="home", list="page").comparisons.to_pandas().set_index("metric")
+    of_home = [pd.DataFrame(np.transpose(arm)).groupby(a.index.map(homes)).agg(["mean", "size"]) for arm in arms]
+    judged = of_home[0][0, "mean"].notna().to_numpy()
+    z = [[added(arm[at, "mean"].to_numpy()[some], arm[at, "size"].to_numpy()[some])
+          for at, some in ((0, judged), (1, judged | True))] for arm in of_home]  # fmt: skip
+    h, f = (theirs - ours for ours, theirs in zip(*z, strict=True))
+    mean, squared, _ = slow_mean(h, f[judged], f[~judged])
+    row = rows.loc["ap@3"]
+    assert (row["difference"], row["standard_error"]) == pytest.approx((mean, np.sqrt(squared)), rel=1e-9)
+    assert (row["n_judged"], row["n_users"], row["n_members_baseline"]) == (30, 72, QUERIES)
+    unknown = labels.assign(chance=labels["chance"].where(labels["user"] != "q7", "2"))
+    with pytest.raises(InputError, match=r"1 of 50 users of [ab] that people were to judge have no probability"):
+        evaluated(spark, log, unknown, human_sample=sample).comparisons.to_pandas()
 
 
 def test_a_sample_that_the_machine_rates_otherwise_has_no_verdict(spark: SparkSession) -> None:
@@ -232,25 +292,32 @@ def test_a_pilot_that_says_nothing_is_refused(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paired", [True, False])
-def test_a_judge_that_overrates_a_system_calls_no_winner(spark: SparkSession, paired: bool) -> None:
+@pytest.mark.parametrize("how", ["paired", "independent", "lists", "all pairs"])
+def test_a_judge_that_overrates_a_system_calls_no_winner(spark: SparkSession, how: str) -> None:
+    paired = how != "independent"
     draws, n, size, rng = 400, 50, 250, np.random.default_rng(9)
     base = rng.beta(2, 3, (draws, size))
     users: list[pd.DataFrame] = []
-    for system, bias in (("a", 0.0), ("b", 0.06)):
+    lists = rng.integers(1, 5, base.size) if how == "lists" else 1
+    for system, bias in (("a", 0.0), ("b", 0.06), ("c", -0.06))[: 3 if how == "all pairs" else 2]:
         h = base + rng.normal(0, 0.1, base.shape) if paired else rng.beta(2, 3, base.shape)
         f = h + bias + rng.normal(0, 0.05, h.shape)
         h[:, n:] = np.nan
         names = [f"{'' if paired else system}{i}" for i in range(draws * size)]
-        columns = {"user_id": names, "draw": np.repeat(np.arange(draws), size), "n_relevant": 1, "n_lists": 1}
+        columns = {"user_id": names, "draw": np.repeat(np.arange(draws), size), "n_relevant": 1, "n_lists": lists}
         users.append(
             pd.DataFrame({"experiment_id": system, **columns, "ap_at_10": h.ravel(), "machine_ap_at_10": f.ravel()})
         )
     table = spark.createDataFrame(pd.concat(users))
-    rows = compare(table, baseline="a", segments="draw", correction="none").to_pandas()
+    asked = (
+        {"pairs": "all"}
+        if how == "all pairs"
+        else {"baseline": "a", "mean_over": "lists" if how == "lists" else "users"}
+    )
+    rows = compare(table, segments="draw", correction="none", **asked).to_pandas()
     rows = rows[rows["segment"] != "all"]
     assert (rows["p_value_machine"] < 0.05).mean() > (0.99 if paired else 0.6)
     wrong = (rows["p_value"] < 0.05).mean()
-    # Three standard errors of a share of 5 % of 400.
+    # Three standard errors of a share of 5 % of 400, as if of three pairs, too.
     assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws) and rows["p_value"].notna().mean() > 0.98
     assert (rows["standard_error"] / rows["standard_error_human"]).mean() < 0.8

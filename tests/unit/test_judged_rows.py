@@ -11,8 +11,9 @@ from scipy import stats
 
 from rankmetrics_spark import comparison as cmp, statistics as st
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
+from tests.unit.test_cluster_rows import of_clusters
 from tests.unit.test_machine_labels import QUERIES
 
 Floats = Any
@@ -133,6 +134,138 @@ def test_the_mean_of_these_queries_has_the_errors_of_the_judged_ones_alone(desig
     row, usual = row_of(users, design=design, target="these_queries"), row_of(users, design=design)
     assert row["standard_error"] == pytest.approx(np.sqrt(squared), rel=1e-9)
     assert row["difference"] == usual["difference"] and row["standard_error"] < usual["standard_error"]
+
+
+def added(values: Floats, lists: Floats, w: Any = 1.0) -> Floats:
+    """R + z of each unit: what it adds to a mean R over lists, of units with weights."""
+    ratio = (values * lists * w).sum() / (lists * w).sum()
+    return ratio + (values - ratio) * lists * np.mean(w * np.ones(len(lists))) / (lists * w).mean()
+
+
+@pytest.mark.parametrize("design", ["paired", "independent"])
+def test_means_over_lists_are_those_of_what_each_unit_adds(design: str) -> None:
+    n, lists = 60, np.random.default_rng(8).integers(1, 6, 300)
+    users = judged(n, 240).assign(list_count=np.tile(lists, 2))
+    if design == "independent":
+        users["user"] += users["experiment"]
+    row = row_of(users, design=design, mean_over="lists")
+    assert (row["n_users"], row["n_lists_baseline"]) == (300 if design == "paired" else 600, lists.sum())
+    arms = [users[users["experiment"] == name][[METRIC, f"machine {METRIC}"]].to_numpy().T for name in "ab"]
+    off = np.average((arms[1][1] - arms[1][0])[:n], weights=lists[:n])
+    assert row["bias_candidate_machine"] == pytest.approx(off, rel=1e-9)
+    tested = [(added(h[:n], lists[:n]), added(f, lists)) for h, f in arms]
+    if design == "paired":
+        tested = [(tested[1][0] - tested[0][0], tested[1][1] - tested[0][1])]
+    each = [slow_mean(h, f[:n], f[n:]) for h, f in tested]
+    difference, squared = each[-1][0] - (each[0][0] if len(each) > 1 else 0), sum(error for _, error, _ in each)
+    assert (row["difference"], row["standard_error"]) == pytest.approx((difference, np.sqrt(squared)), rel=1e-9)
+    people = [stats.sem(h) for h, _ in tested]
+    assert row["standard_error_human"] == pytest.approx(np.sqrt(np.sum(np.square(people))), rel=1e-9)
+
+
+def test_clusters_of_which_people_judged_some_users_have_no_verdict() -> None:
+    users = judged(100, 400)
+    # Every second user of a pair is judged, and so is no pair as a whole.
+    users["household"] = "h" + (users["user"].str[1:].astype(int) % 250).astype(str)
+    row = of_clusters(users, machine=True)[PAIR]
+    assert row["note"].startswith("people judged 100 of 100 clusters of household in part, as where a system came later"
+                                  ", or users were drawn and not whole clusters of household; n_to_judge")  # fmt: skip
+    assert np.isnan(row["p_value"]) and row["better"] is None
+
+
+def of_pair(rows: Any, design: str, one: str, other: str) -> dict[str, Any]:
+    return compared(rows, Comparison(pairs="all"), machine=True, design=design)[(one, other, *PAIR[2:])]
+
+
+@pytest.mark.parametrize("design", ["paired", "independent"])
+def test_all_pairs_have_one_lambda_of_sums_over_the_pairs(design: str) -> None:
+    n, machine = 40, f"machine {METRIC}"
+    users = judged(n, 160, a=0.0, b=0.05, c=0.3)
+    users[machine] += np.where(users["experiment"] == "c", np.random.default_rng(2).normal(0, 0.3, len(users)), 0)
+    arms = {name: rows[[METRIC, machine]].to_numpy().T for name, rows in users.groupby("experiment")}
+    paired, pools = design == "paired", [arms[y] - arms[x] for x, y in ("ab", "ac", "bc")]
+    if not paired:
+        users["user"] += users["experiment"]
+        pools = [*arms.values()]
+
+    def slope(without: list[Any]) -> float:
+        """Lambda, without a unit or [] of each pool."""
+        each = [*zip(pools, without, strict=True)]
+        covariance = sum(np.cov(np.delete(h[:n], i), np.delete(f[:n], i))[0, 1] for (h, f), i in each)
+        return float(covariance / sum((1 + n / 160) * np.delete(f, i).var(ddof=1) for (_, f), i in each))
+
+    each = []
+    for k, (h, f) in enumerate(pools):
+        own = np.array([slope([i if paired or k == at else [] for at in range(3)]) for i in range(n)])
+        e = h[:n] - own * (f[:n] - f[n:].mean())
+        each.append((e.mean(), own.mean() ** 2 * f[n:].var(ddof=1) / 160 + e.var(ddof=1) / n))
+    for place, (one, other) in enumerate(("ab", "ac", "bc")):
+        row = of_pair(users, design, one, other)
+        (low, error), (high, more) = ((0, 0), each[place]) if paired else (each["abc".index(at)] for at in one + other)
+        mean, squared = high - low, error + more
+        assert (row["difference"], row["standard_error"]) == pytest.approx((mean, np.sqrt(squared)), rel=1e-9)
+    differences = [of_pair(users, design, *pair)["difference"] for pair in ("ab", "bc", "ac")]
+    assert differences[0] + differences[1] == pytest.approx(differences[2], rel=1e-12)
+
+
+def test_no_pair_uses_a_machine_that_differs_from_people_too_rarely_in_one_of_them() -> None:
+    users = judged(60, 240, a=0.0, b=0.05, c=0.1)
+    same = users["experiment"] != "c"
+    users[f"machine {METRIC}"] = users[f"machine {METRIC}"].where(~same | users[METRIC].isna(), users[METRIC])
+    row = of_pair(users, "paired", "a", "c")
+    assert row["lambda"] == 0 and row["note"].endswith("or every user is judged (in some pair)")
+    alone = compared(users, Comparison("a"), machine=True)
+    assert alone[PAIR]["lambda"] == 0 < alone[("a", "c", *PAIR[2:])]["lambda"]
+
+
+def weighted_mean(h: Floats, f: Floats, others: Floats, w: Floats) -> tuple[float, float]:
+    """Mean and squared error of queries with weights, one query at a time."""
+    n, size = len(h), len(others)
+
+    def slope(i: int) -> float:
+        rest = [np.delete(each, i) for each in (h, f, w)]
+        covariance = np.cov(*rest[:2], aweights=rest[2], ddof=0)[0, 1] * (n - 1) / (n - 2)
+        return float(np.clip(covariance / ((1 + n / size) * np.var(np.r_[rest[1], others], ddof=1)), 0, 1))
+
+    slopes, everyone = np.array([slope(i) for i in range(n)]), np.r_[f, others].mean()
+    centre = everyone + n / size * (everyone - np.average(f, weights=w))
+    mean = np.average(h - slopes * (f - centre), weights=w)
+    # What people's labels say of what the machine leaves open; without a query, it moves by so much (the jackknife).
+    rest = h - slopes * (1 + n / size) * (f - centre)
+    moves = [np.average(rest, weights=w) - np.average(np.delete(rest, i), weights=np.delete(w, i)) for i in range(n)]
+    adds = (n - 1) * np.array(moves) + slopes * n / size * (f - centre)
+    return float(mean), float(slopes.mean() ** 2 * others.var(ddof=1) / size + adds.var(ddof=1) / n)
+
+
+@pytest.mark.parametrize("design", ["paired", "independent"])
+def test_unequal_probabilities_are_weights_in_every_sum_and_equal_ones_change_nothing(design: str) -> None:
+    n, machine = 40, f"machine {METRIC}"
+    users, rng = judged(n, 160), np.random.default_rng(4)
+    chance = np.tile(np.r_[rng.uniform(0.05, 0.5, n), np.full(160, np.nan)], 2)
+    if design == "independent":
+        users["user"] += users["experiment"]
+    plain, same = row_of(users, design=design), row_of(users.assign(chance=0.2), design=design)
+    numbers = [name for name, value in plain.items() if isinstance(value, float)]
+    assert [same[name] for name in numbers] == pytest.approx([plain[name] for name in numbers], rel=1e-12, nan_ok=True)
+    row = row_of(users.assign(chance=chance), design=design)
+    arms = [users[users["experiment"] == name][[METRIC, machine]].to_numpy().T for name in "ab"]
+    tested = arms if design == "independent" else [arms[1] - arms[0]]
+    each = [weighted_mean(h[:n], f[:n], f[n:], 1 / chance[:n]) for h, f in tested]
+    difference, squared = each[-1][0] - (each[0][0] if len(each) > 1 else 0), sum(error for _, error in each)
+    assert (row["difference"], row["standard_error"]) == pytest.approx((difference, np.sqrt(squared)), rel=1e-9)
+    people = [np.average(h[:n], weights=1 / chance[:n]) for h, _ in arms]
+    assert [row["mean_baseline_human"], row["mean_candidate_human"]] == pytest.approx(people, rel=1e-12)
+    few = row_of(users.assign(chance=np.where(np.arange(len(users)) % 200 < 4, 0.001, 0.5)), design=design)
+    assert few["note"] == "people judged 40 users, worth 4 that were drawn with equal chances, and a verdict needs 20"
+
+
+@pytest.mark.parametrize("wrong", [0.0, -0.1, 1.01, np.nan])
+def test_a_drawn_query_without_a_probability_is_refused(wrong: float) -> None:
+    users = judged(40, 160).assign(chance=0.5)
+    users.loc[users["user"].isin(["u3", "u7"]), "chance"] = wrong
+    said = "2 of 40 users of b that people were to judge have no probability of being drawn; allowed: one above 0 and"
+    with pytest.raises(InputError, match=said):
+        row_of(users)
 
 
 @pytest.mark.parametrize(

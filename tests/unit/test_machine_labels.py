@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,12 @@ QUERIES = np.array(
 
 def split(values: np.ndarray) -> st.Others:
     return st.Others(len(values), float(values.mean()), float(values.var(ddof=1)))
+
+
+def labels_of(h: np.ndarray, f: np.ndarray, others: np.ndarray, weights: Any = 1.0) -> Labels:
+    """Those of judged queries, and the machine's values of the others."""
+    own = np.broadcast_to(weights / np.mean(weights), h.shape)
+    return Labels(np.arange(len(h)), h, f, f - h, split(others), own, np.count_nonzero(h != f))
 
 
 def of_column(column: str) -> tuple[np.ndarray, np.ndarray, st.Others]:
@@ -129,7 +136,7 @@ def test_so_many_labels_find_the_effect_as_often_as_planned() -> None:
     for _ in range(draws):
         h = rng.normal(0.04, 0.25, side.size)
         f = h + rng.normal(0.1, 0.1, side.size)
-        mean = Labels(h[:n], f[:n], split(f[n:])).mean
+        mean = labels_of(h[:n], f[:n], f[n:]).mean
         found += abs(mean.mean) > stdtrit(st.welch_df(mean.parts), 0.975) * np.sqrt(mean.squared_error)
     # Three standard errors of a share of 80 % of 2,000 are 2.7 %.
     assert found / draws == pytest.approx(0.8, abs=0.027)
@@ -179,7 +186,7 @@ def test_intervals_cover_with_every_judge_and_are_as_narrow_as_promised(arms: in
             for part in np.split(np.arange(DRAWS), 5):
                 h, f = drawn(rng, (len(part), n + size), noise, sign * bias, wrong)
                 mean, of_others, of_judged = many_means(h, f, n)
-                one = Labels(h[0, :n], f[0, :n], split(f[0, n:])).mean
+                one = labels_of(h[0, :n], f[0, :n], f[0, n:]).mean
                 assert (one.mean, *(error for error, _ in one.parts)) == pytest.approx(
                     (mean[0], of_others[0], of_judged[0]), rel=1e-9, abs=1e-15)  # fmt: skip
                 means[part] += sign * mean
@@ -198,3 +205,28 @@ def test_intervals_cover_with_every_judge_and_are_as_narrow_as_promised(arms: in
             assert share < 1.03 * np.sqrt(best) or rho**2 > 0.6, (n, noise, share)
     for n in (20, 35, 50, 100, 400):
         assert np.mean([share for of, share in found if of == n]) < (0.055 if n >= 50 else 0.06) + 3 * 0.0007, n
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [50, 100])
+@pytest.mark.parametrize("target", ["population", "these_queries"])
+def test_intervals_cover_where_queries_were_drawn_with_unequal_probabilities(n: int, target: str) -> None:
+    rng, draws, found = np.random.default_rng(6), 2_000, []
+    for size, most, noise in ((2 * n, 8, 0.05), (5 * n, 8, 0.3), (5 * n, 20, 0.1)):
+        missed = 0
+        for _ in range(draws):
+            # Queries that are drawn up to 8 or 20 times as often have higher values, and a machine that overrates them.
+            x = rng.random(size)
+            chance = 1 + (most - 1) * x
+            chance = np.minimum(chance * n / chance.sum(), 1)
+            h = (0.4 * (x - 0.5) + rng.normal(0, 0.25, size)) * (rng.random(size) < 0.7)
+            f = h + 0.2 * x + rng.normal(0, noise, size)
+            drawn = rng.random(size) < chance
+            truth = 0.0 if target == "population" else h.mean()
+            mean = replace(labels_of(h[drawn], f[drawn], f[~drawn], 1 / chance[drawn]), target=target).mean
+            error = stdtrit(st.welch_df(mean.parts), 0.975) * np.sqrt(mean.squared_error)
+            missed += abs(mean.mean - truth) > error
+        found.append(missed / draws)
+        # Three standard errors of a share of 6 % of 2,000.
+        assert missed / draws < 0.06 + 3 * np.sqrt(0.06 * 0.94 / draws), (size, most, noise)
+    assert np.mean(found) < 0.06

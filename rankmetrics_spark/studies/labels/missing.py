@@ -13,7 +13,7 @@ from rankmetrics_spark import engines as eng, layouts as lay, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
-from rankmetrics_spark.road import flat_judgements, make_plan, pools, top_rows
+from rankmetrics_spark.road import drawn_labels, flat_judgements, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame, refusals
 from rankmetrics_spark.studies.labels import pairs as of_pairs
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
@@ -123,6 +123,7 @@ def unjudged(
     convention: str | Mapping[str, object] | Convention = "standard",
     columns: Mapping[str, str | None] | None = None,
     judgement_columns: Mapping[str, str] | None = None,
+    human_sample: str | Mapping[str, str] | None = None,
     rank_by: Literal["position", "score"] = "position",
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
@@ -144,6 +145,7 @@ def unjudged(
         convention: ``standard``, with other ``gain``, ``relevant_from`` or ``ap_denominator`` (``min(m,k)`` or ``m``).
         columns: Role (experiment, user, item, position, score) -> column.
         judgement_columns: Role (user, item, relevance) -> column of the judgements.
+        human_sample: How users whom people judge were drawn, where a machine judges too: only these are read.
         rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
         first_rank: What the column of ranks calls the first rank.
         max_invalid_fraction: Largest fraction of faulty rows, and of the rows of lists that repeat a rank.
@@ -176,19 +178,27 @@ def unjudged(
     keywords = locals()
     request = Missing.of(keywords)
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
-    options = Options.of(keywords | {"columns": {**roles, "relevance": None}, "judged": True})
+    people = {role: column for role, column in (judgement_columns or {}).items() if role != "machine"}
+    given = {"judgement_columns": people, "with_machine": human_sample is not None, "judged": True}
+    options = Options.of(keywords | given | {"columns": {**roles, "relevance": None}})
     _check(options)
     table, options = frame.log_of(impressions, options, beside=judgements)
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
-    judged = eng.table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
+    own = (*options.judgement_columns.values(), *options.drawn_by)
+    judged = eng.table_of(judgements, "judgements", own, names, table)
     judged, options = flat_judgements(judged, options)
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
     allowed = refusals.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
     work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
+    drawn, top = None, top_rows(table, plan, deepest)
+    if options.machine:
+        judged, drawn = drawn_labels(judged, options)
     pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
-    return Unjudged(top_rows(table, plan, deepest), pool, refusals.counts_of_known(table, plan, judged), work)
+    if options.machine:
+        top = top.join((pool if drawn is None else drawn).select(sch.USER), sch.USER, "left_semi")
+    return Unjudged(top, pool, refusals.counts_of_known(table, plan, judged), work)
 
 
 def _check(options: Options) -> None:
