@@ -257,10 +257,14 @@ def power(rows: Compared) -> st.Floats:
 
 @statistic()
 def users_needed(rows: Compared) -> st.Floats:
-    """Users who would show the observed difference with that probability, by this test alone. With `looks`: at a look
-    with so many users, or at the last planned look.
+    """Users who would show a difference as large as the `margin` of the metric with that probability, by this test
+    alone; without a margin, the observed one, which is no plan for a further test. With `looks`: at a look with so many
+    users, or at the last planned look.
     """
     tested, request, n = _with_spread(rows), rows.request, rows.n_users
+    (size, in_shares), mean = rows.margins, np.abs(rows.single_denominator.mean)
+    stated = np.where(in_shares, size * mean, size)
+    tested = replace(tested, difference=np.where(np.isnan(stated), tested.difference, stated))
     if rows.has("looks"):
         return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - request.confidence, request.power))
     return st.users_needed(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)

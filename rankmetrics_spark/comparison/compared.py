@@ -182,6 +182,12 @@ class Compared:
         return st.denominator_paired(self.pair).where(self.paired, st.denominator_independent(*self.moments))
 
     @cached_property
+    def margins(self) -> tuple[st.Floats, st.Bools]:
+        """(g,) margin of the metric, NaN without one, and whether it is a share of the baseline's mean."""
+        sizes = [self.request.margins.get(key.metric, (np.nan, False)) for key in self.keys]
+        return np.array([size for size, _ in sizes], float), np.array([is_share for _, is_share in sizes], bool)
+
+    @cached_property
     def relative(self) -> st.Estimate:
         """The difference of the design's test as a share of the baseline, with an interval."""
         return intervals_at(self.request.confidence, self.estimate, self.denominator)[1]

@@ -25,10 +25,7 @@ def margins(rows: Compared) -> tuple[st.Floats, ...]:
     that it is no worse than the margin; p-value of the two one-sided tests (TOST) that the difference is within the
     margin on both sides. Not corrected.
     """
-    margins = rows.request.margins
-    sizes = [margins.get(key.metric, (np.nan, False)) for key in rows.keys]
-    in_shares = np.array([is_share for _, is_share in sizes], bool)
-    size = np.array([each for each, _ in sizes], float)
+    size, in_shares = rows.margins
     # A share of nothing, or of less, is no margin.
     sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (rows.denominator.mean > 0))
     above, below = (_side(rows, size, in_shares, sign) for sign in (1, -1))

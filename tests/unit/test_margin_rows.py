@@ -38,6 +38,10 @@ def test_a_paired_row_has_the_p_values_of_statsmodels(margin: float) -> None:
     assert row["p_equivalent"] == pytest.approx(p, rel=1e-9)
     assert row["p_no_worse"] == pytest.approx(lower[1], rel=1e-9)
     assert (row["margin"], np.isnan(row["relative_margin"])) == (margin, True)
+    # Users who would show a difference of the margin, and not the observed one.
+    share, quantiles = row_of(table({"a": a, "b": b}), margin, True), stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    for each, effect in ((row, margin), (share, margin * a.mean())):
+        assert each["users_needed"] == np.ceil(len(a) * (quantiles * stats.sem(b - a) / effect) ** 2)
     assert row["worst_case"] == -row["ci_low"] and np.isnan(row["relative_worst_case"])
 
 
