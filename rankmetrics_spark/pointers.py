@@ -277,14 +277,16 @@ class History:
     Attributes:
         days: What the runs of each date have compared, with the experiments that are theirs, and the columns of their
             users; no columns where these are not known.
+        own: How many of the dates are that of the run itself: what it has replaced there, if anything, is not asked.
     """
 
     days: tuple[tuple[tuple[Compared, frozenset[str | None], frozenset[str]], ...], ...] = ()
+    own: int = 0
 
     @classmethod
-    def before(cls, date: str, pointers: Mapping[str, Pointer], first: str = "") -> History:
-        """The dates before ``date``, and not before ``first``."""
-        runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date]
+    def before(cls, date: str, pointers: Mapping[str, Pointer], first: str = "", own: str = "") -> History:
+        """The dates before ``date``, and not before ``first``; ``own`` is that of the run."""
+        runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date and day != own]
         days = (
             (
                 (entry.compared, frozenset(entry.experiments), frozenset(entry.columns))
@@ -293,7 +295,7 @@ class History:
             )
             for entries in runs
         )
-        return cls(tuple(map(tuple, days)))
+        return cls(tuple(map(tuple, days)), int(first <= own < date) if own else 0)
 
     def get(self, pair: Pair, /) -> int:
         """The number of the next look at (baseline, candidate, metric): 1 + the dates on which it was compared.
@@ -303,12 +305,18 @@ class History:
         >>> earlier = History.before("2026-11-09", days)
         >>> earlier.get(("a", "b", "rr")), earlier.get(("b", "c", "rr"))
         (3, 1)
+        >>> History.before("2026-11-08", days, "2026-11-07", own="2026-11-07").get(("a", "b", "rr"))
+        2
         """
         *names, metric = pair
         column = parse_metric(metric).column
-        return 1 + sum(
-            any(names[1] in own and (not known or column in known) and run.has(*names) for run, own, known in day)
-            for day in self.days
+        return (
+            1
+            + self.own
+            + sum(
+                any(names[1] in own and (not known or column in known) and run.has(*names) for run, own, known in day)
+                for day in self.days
+            )
         )
 
 

@@ -441,7 +441,7 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
     parts = results.parts_of(config.comparison, counts, users.table.by_test)
-    of_plan = registering.checks_of_plan(context.spark, config, earlier.looks, parts)
+    of_plan = registering.checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.

@@ -82,8 +82,8 @@ class Earlier:
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))
-        # A day in the middle that is run again is compared with what later days have looked at already.
-        looks = History.before(days.last, pointers, period.first)
+        # A day in the middle is compared with what later days have looked at already, run again or not.
+        looks = History.before(days.last, pointers, period.first, own=date)
         return cls(days, looks, pointers=others, seen=tuple(sorted({*seen, *others})))
 
     def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:

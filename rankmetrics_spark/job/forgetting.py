@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -248,10 +247,7 @@ class _Output:
         """The config on record; without segments where a user may have lists in several of them."""
         if missing := [key for key in ("config", "inputs", "experiments", "quality") if key not in record]:
             raise InputError(f"the record has no {missing[0]}")
-        plans = sinks.plan_texts(self.spark, self.path)
-        # A plan that was registered later is none of the run, and there is none in the folder of a table.
-        is_later = bool(plans) and json.loads(plans[0])["registered"] > record["started"]
-        place = {"sink": {"path": f"{self.path}/user_metrics" if is_later else self.path}, "report": {}, "lineage": {}}
+        place = {"sink": {"path": self.path}, "report": {}, "lineage": {}}
         document = deepcopy(record["config"]) | place
         source = document["source"]
         names = [

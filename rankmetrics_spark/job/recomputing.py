@@ -12,10 +12,10 @@ from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Config, Sink, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.job.record import Outcome, Record, tables_on_record
+from rankmetrics_spark.job.record import Outcome, Record, known_runs, tables_on_record, with_config
 from rankmetrics_spark.job.verifying import first_difference, rows_of_run
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.pointers import Pointer, record_path, unpublished
+from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
 
 #: What to do where stored lists do not serve.
@@ -50,6 +50,8 @@ class StoredDay:
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
         record.entries |= {"inputs": self.record["inputs"], "recomputed": run_id, "notes": notes}
+        # The log may still hold users who were erased.
+        record.entries |= {key: self.record[key] for key in (sch.ERASED,) if key in self.record}
         lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
         return replace(StoredTables.of_plan(plan, lists, left_out, self.record.get("events")), keep=store.stage)
 
@@ -128,21 +130,16 @@ def recompute(
     pointers = store.pointers()
     first, last = dates[0] or min(pointers, default=""), dates[1] or dates[0] or max(pointers, default="")
     chosen = {date: each for date, each in sorted(pointers.items()) if first <= date <= last}
-    if not chosen:
-        raise InputError(
-            unpublished(first, pointers) if pointers else f"'{store.path}' holds nothing that is published"
-        )
+    records = known_runs(store, min(chosen, default=first), pointers)
     # One run has the lists of a date: those of another run, of other experiments, are not beside them.
     if without := [date for date, each in chosen.items() if not _has_lists(each)]:
         raise InputError(
             f"{dates_in_words(without)} cannot be recomputed: the lists of all experiments are not stored, which runs "
             f"do with sink.lists: true; {FROM_LOG}"
         )
-    records = {record[sch.RUN]: record for record in sinks.run_records(store)}
     days: list[tuple[StoredDay, Config]] = []
     for date, pointer in chosen.items():
-        if "config" not in (record := records.get(run_id := pointer.entries[0].run_id, {})):
-            raise InputError(f"{record_path(run_id)} of '{store.path}' is not there, and it has the config")
+        record = with_config(store, records, pointer.entries[0].run_id)
         place = {"path": sink.path, "table": sink.table, "format": sink.format}
         document = {**record["config"], "sink": {**record["config"]["sink"], **place}, "report": {}, "lineage": {}}
         before = load(document, date=date)

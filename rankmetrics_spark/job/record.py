@@ -23,14 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
+from rankmetrics_spark.errors import InputError, RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
-from rankmetrics_spark.pointers import record_path
+from rankmetrics_spark.pointers import Pointer, record_path, unpublished
 from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
-from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks
+from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks, run_records
 
 if TYPE_CHECKING:
     from rankmetrics_spark.report import Figures
@@ -301,3 +301,25 @@ def counts_on_record(record: Mapping[str, Any]) -> Any:
     """What a run has counted of each experiment."""
     known = record["experiments"].items()
     return {None if name == NULL_PARTITION else name: {**count} for name, count in known}
+
+
+def known_runs(store: Store, date: str, pointers: Mapping[str, Pointer]) -> dict[str, dict[str, Any]]:
+    """Run -> its record.
+
+    Raises:
+        InputError: Nothing is published on the date.
+    """
+    if date not in pointers:
+        raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
+    return {record[RUN]: record for record in run_records(store)}
+
+
+def with_config(store: Store, records: Mapping[str, dict[str, Any]], run: str) -> dict[str, Any]:
+    """The record of a run, which has its config.
+
+    Raises:
+        InputError: It is not there.
+    """
+    if "config" not in (record := records.get(run, {})):
+        raise InputError(f"{record_path(run)} of '{store.path}' is not there, and it has the config")
+    return record

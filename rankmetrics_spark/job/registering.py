@@ -59,17 +59,22 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
 
 
 def checks_of_plan(
-    spark: SparkSession, config: Config, looks: LookNumbers, parts: Mapping[str, tuple[Comparison, list[str]]]
+    spark: SparkSession,
+    config: Config,
+    started: str,
+    looks: LookNumbers,
+    parts: Mapping[str, tuple[Comparison, list[str]]],
 ) -> list[Check]:
     """Whether a run decides as was registered: a row for each experiment with lists; none without a plan.
 
     Args:
         spark: The session.
         config: The config.
+        started: When the run has started: a plan that came later is none of the run.
         looks: The numbers of the looks.
         parts: Name of a test -> what is compared in it, and its experiments; all are of "" where there are no tests.
     """
-    texts = plan_texts(spark, config.sink.path) if config.comparison.is_requested else []
+    texts = plan_texts(spark, config.sink.path, started) if config.comparison.is_requested else []
     if not texts:
         return []
     document, on, before = json.loads(texts[0]) if is_sealed(texts[0]) else None, "", []

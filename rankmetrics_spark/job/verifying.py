@@ -15,8 +15,8 @@ from rankmetrics_spark import schemas as sch, sinks
 from rankmetrics_spark.config import Sink, as_dict, load
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
-from rankmetrics_spark.job.record import DAYS_SEEN
-from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path, unpublished
+from rankmetrics_spark.job.record import DAYS_SEEN, known_runs, with_config
+from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path
 from rankmetrics_spark.sources import ids_in
 from rankmetrics_spark.words import UNITS
 
@@ -126,15 +126,12 @@ def verify(
     if found:
         more = f"; and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
         raise DifferenceError("; ".join(found[:MOST_NAMED]) + more)
-    if date not in pointers:
-        raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
-    records = {record[sch.RUN]: record for record in sinks.run_records(store)}
+    records = known_runs(store, date, pointers)
     verified = Verified(date, uncovered=uncovered, stored=stored)
     ids = None if without is None else ids_in(spark, "--without", without)
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
-        if "config" not in (record := records.get(entry.run_id, {})):
-            raise InputError(f"{record_path(entry.run_id)} of '{store.path}' is not there, and it has the config")
+        record = with_config(store, records, entry.run_id)
         if record.get(sch.ERASED) and ids is None and not stored:
             option = "--table" if sink.table else "--output"
             raise ConfigError(
@@ -188,9 +185,7 @@ class _Derived:
         (self.folder / "runs").mkdir()
         # Limits on changes are held against earlier runs.
         texts = {record_path(each): sinks.as_json(records[each]) for each in records if each < self.entry.run_id}
-        # A plan that was registered later is none of the run.
-        plans = sinks.plan_texts(self.spark, self.store.path)
-        if plans and json.loads(plans[0])["registered"] <= self.record["started"]:
+        if plans := sinks.plan_texts(self.spark, self.store.path, self.record["started"]):
             (self.folder / REGISTERED).mkdir()
             texts[PLAN] = plans[0]
         for path, text in texts.items():

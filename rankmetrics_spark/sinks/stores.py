@@ -4,6 +4,7 @@ A sink receives finished tables. It knows nothing about how they were computed. 
 conventions, choose the partitions, publish, and read what was published.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
-from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, parse, unit_in
+from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
@@ -188,9 +189,10 @@ def altered(store: Store, date: str) -> tuple[list[str], list[str]]:
     return store.altered(date) if isinstance(store, Folder) else ([], ["tables of a catalog have versions, no digests"])
 
 
-def plan_texts(spark: SparkSession, path: str | None) -> list[str]:
-    """The text of the plan that was registered in a folder; none where there is none."""
-    return texts_of(spark, path, REGISTERED) if path else []
+def plan_texts(spark: SparkSession, path: str | None, started: str) -> list[str]:
+    """The text of the plan of a folder; none where there is none, or where it came after a run has started."""
+    texts = texts_of(spark, path, REGISTERED) if path else []
+    return [text for text in texts if not is_sealed(text) or json.loads(text)["registered"] <= started]
 
 
 def unreadable_pointers(path: str) -> list[str]:

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from rankmetrics_spark import cli, compare, read, run, sources
 from rankmetrics_spark.cli import stored
-from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.config import Config, Sink, from_mapping
 from rankmetrics_spark.engines import QUICK_JAVA, Choice
 from rankmetrics_spark.engines.spark import local_session
-from rankmetrics_spark.errors import MetricGateError, OutputError
-from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.errors import DifferenceError, MetricGateError, OutputError
+from rankmetrics_spark.job import Outcome, verify
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from tests.helpers.commands import ROOT, ran, spark_environment
@@ -561,3 +561,25 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     assert f"{where}: experiment_metrics" in done.stdout + done.stderr
     table = "ice.ranking.experiment_metrics" if number else f"delta.`{tmp_path}/out/first/experiment_metrics`"
     assert [row["mean"] for row in spark.table(table).collect()] == [1 / 2]
+
+
+@pytest.mark.parametrize("make", [in_folder, in_own_catalog, in_iceberg])
+def test_what_is_published_is_derived_again_and_a_changed_row_or_log_is_named(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place, rows = make(spark, tmp_path), [*a_list([0, 1], "u"), *a_list([0, 1], "u", "b")]
+    log = parquet(tmp_path / "log", rows)
+    done = run(spark, settings(log, place.sink))
+    sink = Sink(**place.sink)
+    result = verify(spark, sink)
+    assert {row["table"]: row["rows"] for row in result.rows} == {
+        name: table["rows"] for name, table in done.record["tables"].items()
+    }
+    assert {row["the same"] for row in result.rows} == {"to the bit"} and "no digests" in " ".join(result.uncovered)
+    spark.sql(f"UPDATE {place.name('experiment_metrics')} SET mean = mean + 0.25 WHERE experiment_id = 'b'")
+    with pytest.raises(DifferenceError, match=r"experiment_metrics: mean is .* as published and .* 'b', segment 'all'"):
+        verify(spark, sink)
+    shutil.rmtree(log)
+    parquet(log, rows[:-1])
+    with pytest.raises(DifferenceError, match="the log has 1 rows of experiment 'b', and 2 are on record"):
+        verify(spark, sink)

@@ -172,6 +172,10 @@ def test_stored_lists_lose_the_users_and_serve_for_new_metrics(spark: SparkSessi
     assert holding(log.out, *GONE) == [] and rows_of(spark, log.out, "lists")
     recompute(spark, Sink(path=str(log.out)), ["err@3"])
     assert_same(spark, log.out, reduced.out)
+    # Its log still holds them, as the record of the new run says too.
+    with pytest.raises(ConfigError, match=r"users were erased from run .* --without FILE"):
+        verify(spark, Sink(path=str(log.out)))
+    assert not verify(spark, Sink(path=str(log.out)), without=ids_file(tmp_path, *GONE)).other
 
 
 def published(spark: SparkSession, folder: Path, n: int = 1, **more: Any) -> tuple[Log, Log]:
@@ -261,6 +265,7 @@ def test_other_days_do_not_bring_them_back(spark: SparkSession, tmp_path: Path) 
         # The first day is run again: it is the newest run, and the second one has read what was there before.
         for day in (DAYS[0], DAYS[1], DAYS[0]):
             each.run(day, {"period": {"from": DAYS[0], "to": DAYS[1]}}, **LAX)
+    assert not verify(spark, Sink(path=str(reduced.out)), DAYS[0]).other
     forget(spark, str(log.out), ids_file(tmp_path, *GONE))
     assert holding(log.out, *GONE) == []
     for day in DAYS[:2]:

@@ -97,6 +97,7 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
     on = json.loads(registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")[1])[
         "registered"
     ][:10]
+    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other  # it was none of that run
     expected = (
         f"Not as registered on {on}: the plan came after the first published look, of 2026-11-18; 1 look more than "
         "the 1 registered; it ends on 2026-11-19, 1 day before the registered end, 2026-11-20."
