@@ -36,19 +36,7 @@ def main() -> None:
 
 
 @main.command()
-@opts.CONFIG
-@opts.SET
-@click.option("-o", "--output", type=click.Path(), help="Output folder, instead of sink.path.")
-@click.option("--where", help="SQL filter of the log, where the config has none: one with source.where is refused.")
-@click.option("--date", help=f"{opts.DATE} yesterday@2026-11-21T06:00Z: from then. Several: 2026-11-08..2026-11-21.")
-@click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
-@click.option("--to", "last", help="The last of these days; it is the one that is printed.")
-@click.option(
-    "--keep-going", is_flag=True, help="After a day that fails, go on with the next; ends with the worst code."
-)
-@opts.RESULT
-@opts.ENGINE
-@opts.MASTER
+@opts.options_of("evaluate")
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     document = opts.document_of(config)
@@ -68,18 +56,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 
 
 @main.command()
-@click.option("-o", "--output", type=click.Path(), help="Output folder; by default out/demo, with --days out/days.")
-@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per list.")
-@click.option("--seed", default=7, show_default=True, type=int, help="Another seed makes another log.")
-@click.option(
-    "--days",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, 90),
-    help="Several days with users who come back, evaluated day by day.",
-)
-@opts.RESULT
-@opts.ENGINE
+@opts.options_of("demo")
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     # The log is on this machine; a Connect server may be unable to read it.
@@ -94,24 +71,7 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 
 
 @main.command()
-@click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
-@click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
-@click.option("--date", help=opts.DATE_OF_TABLES)
-@opts.PERIOD
-@click.option("--each", is_flag=True, help="A page for each published date, and an index of them, worst news first.")
-@click.option(
-    "--examples",
-    type=click.IntRange(1, 100),
-    help="Users with the largest losses and gains, whose lists are read once more from the log.",
-)
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(allow_dash=True),
-    help="With --examples: the config whose log is read; by default the one in the run record.",
-)
-@opts.ENGINE
-@opts.MASTER
+@opts.options_of("report")
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     n, config, each = more.pop("examples"), more.pop("config"), more.pop("each")
@@ -156,8 +116,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
 
 
 @main.command()
-@click.option("--spark", "on_spark", is_flag=True, help="Compute the values on Spark's executors.")
-@opts.MASTER
+@opts.options_of("selftest")
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     values = opts.on_session(choose("spark", master), tools.by_spark) if on_spark else tools.by_kernels()
@@ -169,25 +128,14 @@ def selftest(on_spark: bool, master: str | None) -> None:
 
 
 @main.command()
-@opts.FORMAT
+@opts.options_of("metrics")
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     rep.LIST_PRINTERS[style](reference())
 
 
 @main.command()
-@click.argument("log", type=click.Path())
-@click.option("-o", "--output", default="rankmetrics.yaml", show_default=True, type=click.Path(), help="New YAML file.")
-@click.option("--force", is_flag=True, help="Replace the file of --output.")
-@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="user=uid, or judgements.item=doc.")
-@click.option("--baseline", help="The experiment that the others are compared with.")
-@click.option("--judgements", type=click.Path(), help="File of judgements; a TREC run needs it.")
-@click.option("--events", type=click.Path(), help="File of events, such as clicks: they give the relevance.")
-@click.option("--assignments", type=click.Path(), help="File of assignments: who is in which test, since when.")
-@click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
-@click.option("--experiment-from", type=click.Choice(["tag", "file", "folder"]), help="What names the experiments.")
-@click.option("--relevant-from", type=float, help="The smallest relevant grade; by default all above 0 are relevant.")
-@opts.COMPUTES
+@opts.options_of("init")
 def init(output: str, force: bool, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Write a commented config for a log, guessed from its first rows, and evaluate these rows.
 
@@ -215,7 +163,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
 
 
 @main.command()
-@click.argument("name", type=click.Choice(EXAMPLES), default=EXAMPLES[0])
+@opts.options_of("example")
 def example(name: str) -> None:
     """A config to copy: every key with its default, an A/B test, or a TREC run; rankmetrics schema has its schema."""
     click.echo(example_text(name), nl=False)
@@ -228,8 +176,7 @@ def schema() -> None:
 
 
 @main.command()
-@click.argument("config", type=click.Path(allow_dash=True))
-@opts.READS
+@opts.options_of("check")
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
     from rankmetrics_spark.cli.first import next_command, plan_in_words
@@ -243,8 +190,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
 
 @main.command()
-@opts.CONFIG
-@opts.READS
+@opts.options_of("of a config")
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     loaded, choice = opts.read_by(config, engine, master, options, writes=False)
@@ -268,25 +214,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 
 
 @main.command()
-@click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
-@click.option("--baseline", help="The experiment that the others are compared with.")
-@click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
-@click.option("--date", help=opts.DATE_OF_TABLES)
-@opts.PERIOD
-@click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
-@click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
-@click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
-@click.option("--combine", "combined", multiple=True, help="Segments that split them together: country,device.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
-@click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
-@click.option("--gains", type=click.IntRange(min=0), default=0, help="List so many users with the largest gains.")
-@click.option("--per-user", type=click.Path(), help="New CSV file: both values of every user of both experiments.")
-@click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
-@click.option(
-    "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
-)
-@opts.DETAILS
-@opts.COMPUTES
+@opts.options_of("compare")
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
@@ -318,8 +246,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 
 
 @main.command()
-@opts.CONFIG
-@opts.READS
+@opts.options_of("of a config")
 def interleaving(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Which ranker wins the clicks on interleaved lists, and is the draft fair; writes nothing.
 
@@ -343,8 +270,7 @@ class _Study(opts.Command):
 
 
 def _study(name: str, words: str) -> None:
-    @opts.CONFIG
-    @opts.READS
+    @opts.options_of("of a config")
     def command(**options: Any) -> None:
         from rankmetrics_spark.cli.studies import STUDIES
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from rankmetrics_spark import config as cfg, errors as err, report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 from rankmetrics_spark.words import counted_in
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rankmetrics_spark.job import Outcome
-
-MASTER = click.option(
-    "--master",
-    default=None,
-    help="Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*].",
-)
-DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
-DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
 
 
 class Folding(Console):
@@ -77,23 +70,6 @@ OF_ALL = (
 )
 
 
-CONFIG = click.option(
-    "-c",
-    "--config",
-    required=True,
-    type=click.Path(allow_dash=True),
-    help="YAML file, or - for stdin; rankmetrics example prints one.",
-)
-SET = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    shell_complete=lambda context, option, typed: [f"{key}=" for key in cfg.description() if key.startswith(typed)],
-    help="Override a key of the config: metrics=ap@10.",
-)
-
-
 def document_of(config: str) -> str | dict[str, object]:
     """The file of a config, or what stdin holds if it is ``-``: stdin can be read once."""
     return cfg.read_document(config) if config == "-" else config
@@ -111,49 +87,64 @@ def _chosen_format(context: click.Context, option: click.Parameter, style: str) 
     return "table" if is_document else style
 
 
-_STYLE = click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "csv", *rep.DOCUMENT_STYLES]),
-    default="table",
-    callback=_chosen_format,
-    help="How the result is printed on stdout.",
-)
-
-
-def _printed(name: str, chosen: ContextVar[bool], help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A flag that what prints a result reads from a variable."""
-    return click.option(
-        name, is_flag=True, expose_value=False, callback=lambda context, option, value: chosen.set(value), help=help
-    )
-
-
-_APOSTROPHE = "an apostrophe before texts that a spreadsheet would compute, which start with = + - or @."
-_SAFE_CELLS = _printed("--safe-cells", rep.safe_cells, f"With --format csv: {_APOSTROPHE}")
-DETAILS = _printed("--details", rep.details, "Print every sentence of the verdict, not only the five that matter most.")
-
-
-def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of everything that prints a result."""
-    return _STYLE(_SAFE_CELLS(command))
-
-
 _csv_table: ContextVar[str | None] = ContextVar("_csv_table", default=None)
-_TABLE = click.option(
-    "--table",
-    type=click.Choice(rep.RESULT_TABLES),
-    expose_value=False,
-    callback=lambda context, option, value: _csv_table.set(value),
-    help="With --format csv: which table is printed; the means by default.",
-)
 
 
-_SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
+def _kept_in(chosen: ContextVar[Any]) -> dict[str, Any]:
+    """An option that is kept in a variable, which what prints a result reads."""
+    return {"expose_value": False, "callback": lambda context, option, value: chosen.set(value)}
 
 
-def RESULT(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of what prints the result of a run."""
-    return FORMAT(_TABLE(DETAILS(click.option("--segments", is_flag=True, help=_SEGMENTS)(command))))
+#: What an option calls, by its word in ``commands.json``.
+_CALLED: dict[str, dict[str, Any]] = {
+    "FORMAT": {"callback": _chosen_format},
+    "SAFE_CELLS": _kept_in(rep.safe_cells),
+    "DETAILS": _kept_in(rep.details),
+    "TABLE": _kept_in(_csv_table),
+    "SET": {"shell_complete": lambda context, option, typed: [
+        f"{key}=" for key in cfg.description() if key.startswith(typed)]},
+}  # fmt: skip
+_CHOICES = {
+    "ENGINES": cfg.ENGINES,
+    "EXAMPLES": cfg.EXAMPLES,
+    "RESULT_TABLES": rep.RESULT_TABLES,
+    "STYLES": ["table", "json", "csv", *rep.DOCUMENT_STYLES],
+}
+_KINDS = {"path": click.Path(), "path or -": click.Path(allow_dash=True), "int": int, "float": float}
+#: Command, or word for what several have -> its arguments and options in their order.
+_DESCRIBED = data_of(__name__, "commands")
+
+
+def _kind_of(words: Any) -> Any:
+    """The type of an option: one of a list of words, a number between bounds, a path; None if it is a text."""
+    if isinstance(words, list) or words in _CHOICES:
+        return click.Choice(words if isinstance(words, list) else _CHOICES[words])
+    if bounds := re.fullmatch(r"int from (\d+)(?: to (\d+))?", words or ""):
+        return click.IntRange(int(bounds[1]), int(bounds[2]) if bounds[2] else None)
+    return _KINDS.get(words)
+
+
+def options_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The arguments and options of a command, or what several commands have, as ``commands.json`` describes them."""
+
+    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(_DESCRIBED[name]):
+            if isinstance(each, str):
+                command = options_of(each)(command)
+                continue
+            given = {key: value for key, value in each.items() if key not in ("names", "argument", "called")}
+            given = {**given, **_CALLED.get(each.get("called"), {}), "type": _kind_of(each.get("type"))}
+            if "help" in given:
+                given["help"] = re.sub("<([A-Z_]+)>", lambda word: _DESCRIBED["words"][word[1]], given["help"])
+            made = (
+                click.argument(each["argument"], **given)
+                if "argument" in each
+                else click.option(*each["names"], **given)
+            )
+            command = made(command)
+        return command
+
+    return with_options
 
 
 def table_of_csv(style: str, compared: bool) -> str:
@@ -172,31 +163,6 @@ def table_of_csv(style: str, compared: bool) -> str:
             f"one of {', '.join(name for name in rep.RESULT_TABLES if name != table)}"
         )
     return table or rep.RESULT_TABLES[0]
-
-
-ENGINE = click.option(
-    "--engine",
-    type=click.Choice(cfg.ENGINES),
-    default=None,
-    help="spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given.",
-)
-
-
-def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a period."""
-    last = click.option("--to", "last", help="Last date of the period; by default the last date there is.")
-    first = click.option("--from", "first", help="First date of a period: its dates are taken together.")
-    return first(last(command))
-
-
-def COMPUTES(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that prints what an engine computes."""
-    return FORMAT(ENGINE(MASTER(command)))
-
-
-def READS(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of what reads the log of a config, and writes nothing."""
-    return SET(click.option("--date", help=DATE)(COMPUTES(command)))
 
 
 class Command(click.Command):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import MASTER, Command, on_session
+from rankmetrics_spark.cli.options import Command, on_session, options_of
 from rankmetrics_spark.cli.stored import days_of
 from rankmetrics_spark.config import Sink, evaluation_day, resolved
 from rankmetrics_spark.engines import choose
@@ -124,16 +124,7 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
 
 
 @click.command(cls=Command)
-@click.option("-o", "--output", required=True, help="Output folder of the runs.")
-@click.option("--since", default="7d", show_default=True, help="How many days, such as 7d or 4w.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "prometheus"]),
-    default="table",
-    help="How the days are printed; prometheus is a file for the textfile collector of node_exporter.",
-)
-@MASTER
+@options_of("status")
 def status(output: str, since: str, style: str, master: str | None) -> None:
     """A line per day: published, refused, late or missing; exit code 5 if somebody should look, else 0."""
     n = days_of(since, "--since")

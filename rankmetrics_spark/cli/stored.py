@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import COMPUTES, FORMAT, MASTER, Command, choose_for, on_session, say
+from rankmetrics_spark.cli.options import Command, choose_for, on_session, options_of, say
 from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, check_known
@@ -50,20 +50,12 @@ def SINK(command: Callable[..., Any]) -> Callable[..., Any]:
         format = sink_format if output is None else format_of(output)
         return command(sink=Sink(path=output, table=table, format=format), **options)
 
-    formats = click.Choice(["delta", "iceberg"])
-    of_table = click.option("--sink-format", type=formats, default="delta", help="Format of --table.")
-    table = click.option("--table", help="Instead: schema of a catalog, such as lake.ranking.")
-    folder = click.option("-o", "--output", type=click.Path(), help="Output folder of the runs.")
-    return folder(table(of_table(with_sink)))
+    return options_of("SINK")(with_sink)
 
 
 @click.command(cls=Command)
 @SINK
-@click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go. Or all.")
-@click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
-@click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")
-@FORMAT
-@MASTER
+@options_of("prune")
 def prune(sink: Sink, keep: str | None, compact: bool, dry: bool, style: str, master: str | None) -> None:
     """Remove old dates from an output, and files that no pointer names; merge small files. A folder needs no engine.
 
@@ -87,21 +79,7 @@ def prune(sink: Sink, keep: str | None, compact: bool, dry: bool, style: str, ma
 
 
 @click.command(cls=Command)
-@click.option("--input", "folder", required=True, help="Output folder of earlier runs, with their user_metrics.")
-@click.option("--metric", required=True, help="One metric, such as ndcg@10.")
-@click.option(
-    "--days", type=click.IntRange(1, 1000), help="How long the test may run; by default 14, if stored days allow."
-)
-@click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
-@click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
-@click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")
-@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; by default the first one there is.")
-@click.option("--to", "last", help="Last stored day; by default the last one there is.")
-@click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
-@click.option("--experiment", help="Only users of this experiment; with --human-labels, the baseline.")
-@click.option("--human-labels", "labels", is_flag=True, help="Instead: how many users people judge to find --effect.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
-@COMPUTES
+@options_of("plan")
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     planned = plan_of(**options)
@@ -198,8 +176,7 @@ def _digits(value: float) -> str:
 
 @click.command(cls=Command)
 @SINK
-@FORMAT
-@MASTER
+@options_of("runs")
 def runs(sink: Sink, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries

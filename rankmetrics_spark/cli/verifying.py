@@ -12,23 +12,10 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import LIST_PRINTERS, print_json
 from rankmetrics_spark.schemas import DATE, RUN
 
-_FROM = click.Choice(["inputs", "user_metrics"])
-
 
 @click.command(cls=opts.Command)
 @SINK
-@click.option("--date", help="As YYYY-MM-DD; by default the newest date that is published.")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(allow_dash=True),
-    help="Instead of the config on record: where that hides secrets, or inputs are in other places.",
-)
-@click.option("--without", type=click.Path(), help="Text file with an id per line: users who were erased.")
-@click.option("--from", "source", type=_FROM, default="inputs", help="Or user_metrics: what follows, without inputs.")
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.options_of("verify")
 def verify(
     sink: Sink, date: str | None, config: str | None, without: str | None, source: str, style: str,
     engine: str | None, master: str | None,
@@ -52,13 +39,7 @@ def verify(
 
 @click.command(cls=opts.Command)
 @SINK
-@click.option("--metrics", default="", help="New metrics, such as err@20,ndcg@50; published ones keep every bit.")
-@click.option("--convention", help="A preset, or {preset: ..., gain: ...}, for every metric of the dates, old and new.")
-@click.option("--judgements", type=click.Path(), help="Refused so far: stored lists hold no items.")
-@opts.PERIOD
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.options_of("recompute")
 def recompute(
     sink: Sink, metrics: str, convention: str | None, judgements: str | None, first: str | None, last: str | None,
     style: str, engine: str | None, master: str | None,
@@ -84,11 +65,7 @@ def recompute(
 
 
 @click.command(cls=opts.Command)
-@click.option("-o", "--output", required=True, type=click.Path(), help="Output folder of the runs.")
-@click.option("--users", required=True, type=click.Path(), help="Text file with the id of a user per line.")
-@opts.FORMAT
-@opts.ENGINE
-@opts.MASTER
+@opts.options_of("forget")
 def forget(output: str, users: str, style: str, engine: str | None, master: str | None) -> None:
     """Erase users from every table, record and page of an output; each date is published anew in one step.
 
@@ -102,8 +79,7 @@ def forget(output: str, users: str, style: str, engine: str | None, master: str 
 
 
 @click.command(cls=opts.Command)
-@click.argument("plan", type=click.Path(allow_dash=True))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Output folder of the runs to come.")
+@opts.options_of("register")
 def register(plan: str, output: str) -> None:
     """Write down, before the first look, what will decide: keys of comparison, and end, segments and exclusions.
 

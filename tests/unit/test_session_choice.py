@@ -222,7 +222,7 @@ from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.errors import RankmetricsError
 
 @cli.main.command()
-@cli.opts.FORMAT
+@cli.opts.options_of("FORMAT")
 def show(style):
     cli.opts.say.print("a step")
     print("[1]")
