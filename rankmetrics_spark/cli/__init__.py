@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from rankmetrics_spark.cli.status import status
 from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.cli.verifying import forget, recompute, register, verify
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text, schema as schema_of_config
-from rankmetrics_spark.engines import Choice, choose, session_of
+from rankmetrics_spark.engines import SUBMITTED, Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.metrics import reference
 from rankmetrics_spark.words import UNITS
@@ -51,7 +52,9 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     choice = choose(engine or loaded.engine, master, settings=loaded.spark)
     shown, outcome, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
     _say_report(shown.report.file)
-    opts.print_answer(outcome)
+    if SUBMITTED in os.environ:  # in a log, the answer again, as the last line
+        answer = (outcome.record["verdict"] or ["published"])[0]
+        opts.note.print(f"{outcome.record['evaluation_date']}: {answer}", soft_wrap=True)
     opts.end_days((*earlier, loaded), failed)
 
 

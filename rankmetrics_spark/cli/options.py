@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from rich.console import Console
 from rankmetrics_spark import config as cfg, errors as err, report as rep
 from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import SUBMITTED, Choice, choose, separate_output, session_of
+from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 from rankmetrics_spark.words import counted_in
 
@@ -321,13 +320,6 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
     for line in rep.accounting(outcome.record):
         (say if line.startswith("warning: ") else note).print(line, soft_wrap=True)
     note.print(rep.paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
-
-
-def print_answer(outcome: Outcome) -> None:
-    """In a log, where a job of spark-submit ends: the answer again, as the last line."""
-    if SUBMITTED in os.environ:
-        day = outcome.record["evaluation_date"]
-        note.print(f"{day}: {(outcome.record['verdict'] or ['published'])[0]}", soft_wrap=True)
 
 
 def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:

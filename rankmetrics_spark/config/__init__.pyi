@@ -95,6 +95,7 @@ from .options import microseconds as microseconds
 from .options import option as option
 from .places import check_local_paths as check_local_paths
 from .places import check_output as check_output
+from .places import files_below as files_below
 from .places import local_path as local_path
 from .places import problem_with_file as problem_with_file
 from .places import refuse_overlap as refuse_overlap

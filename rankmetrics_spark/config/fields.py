@@ -172,11 +172,6 @@ def field_names(cls: type[Section]) -> list[str]:
     return [spec.name for spec in fields(cls) if "read" in spec.metadata]
 
 
-def key_names(cls: type[Section]) -> list[str]:
-    """What a config calls these fields."""
-    return [cls.words.get(name, name) for name in field_names(cls)]
-
-
 def described(cls: type[Section]) -> Iterator[Setting]:
     """The fields of a section, each followed by those of the section that it holds.
 
@@ -299,7 +294,8 @@ def section(
             return cls.read(value)
         if of and isinstance(value, short):
             return of(path, value)
-        raise refuse(path, value, f"{words}a mapping with keys out of {', '.join(key_names(cls))}")
+        keys = [cls.words.get(name, name) for name in field_names(cls)]
+        raise refuse(path, value, f"{words}a mapping with keys out of {', '.join(keys)}")
 
     return read
 

@@ -20,14 +20,11 @@ from rankmetrics_spark.errors import ConfigError
 FUNCTIONS = {what: " ".join(names) for what, names in data_of(__name__, "functions").items()}
 
 KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())
+_WORDS = {what: frozenset(words.split()) for what, words in data_of(__name__, "words").items()}
 #: Every query in Spark's grammar holds one of these words, as ``(SELECT ...)``, ``(TABLE t)`` or ``(FROM t)``.
-QUERY_WORDS = frozenset(["from", "select", "table", "using", "values", "with"])
+QUERY_WORDS = _WORDS["query"]
 #: Names that Spark reads as functions of the session if no column has them.
-SESSION_WORDS = frozenset(["current_catalog", "current_database", "current_schema", "current_user", "session_user"])
-#: Words in front of a parenthesis that calls nothing, as in ``x IN (1, 2)``.
-_BEFORE_GROUPS = frozenset(
-    ["all", "and", "any", "between", "case", "div", "else", "escape", "from", "ilike", "in", "is", "like", "not", "or"]
-) | {"regexp", "rlike", "some", "then", "when"}
+SESSION_WORDS = _WORDS["session"]
 #: Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names.
 SUBSTITUTED = "${"
 
@@ -37,19 +34,11 @@ MOST_CHARACTERS, MOST_UNLISTED, LONGEST_TEXT = 1_000_000, 100_000, 1_000
 #: Both engines nest a OR b OR c, and a + b + c: 400 in a row run on both, and 500 end Sail. No list after IN is nested.
 MOST_IN_A_ROW, MOST_OPERATORS, DEEPEST, MOST_WORK = 400, 4_000, 30, 10_000
 _SYMBOLS = frozenset(".-+*/%&|^~!<>=([") | {"::"}
-_JOINTS = frozenset(["and", "or", "when"])
-_SIGNS = frozenset(["not", "-", "+", "~", "!"])
-_OPERATORS = frozenset(
-    ["and", "between", "case", "div", "ilike", "in", "is", "like", "not", "or", "regexp", "rlike", "when"]
-)
+_JOINTS = _WORDS["joints"]
 #: Function -> how much work or text a call of it makes of its arguments; nested calls multiply.
-_WORK = {
-    **dict.fromkeys(["base64", "hex"], 2),
-    **dict.fromkeys(["case", "coalesce", "if", "ifnull", "nullif", "nvl", "nvl2"], 3),
-    **dict.fromkeys(["exists", "filter", "forall", "transform"], 10),
-}
+_WORK = {name: times for what, times in (("twice", 2), ("three times", 3), ("ten times", 10)) for name in _WORDS[what]}
 #: Functions that make as much text as the longest text of the filter; a column counts as ten characters.
-_OF_TEXT = frozenset(["replace", "regexp_replace", "date_format", "from_unixtime"])
+_OF_TEXT = _WORDS["of text"]
 
 _TOKEN = re.compile(
     r"""
@@ -193,7 +182,7 @@ def _check_parenthesis(path: str, last: Token | None, last_but_one: Token | None
     if last is None or (last.kind == "symbol" and last.text not in ")]"):
         return
     qualified = last_but_one is not None and last_but_one.text == "."
-    if last.kind == "word" and last.text in _BEFORE_GROUPS and not qualified:
+    if last.kind == "word" and last.text in _WORDS["before groups"] and not qualified:
         return
     if last.kind in ("word", "quoted") and last.text in KNOWN and not qualified:
         return
@@ -233,7 +222,7 @@ def _check_amount(path: str, words: Sequence[Token]) -> None:
         if levels[-1][0] and (is_value or (text == "-" and before in "(,")):
             continue
         n_unlisted += word.end - word.start
-        counts = text in (_SYMBOLS if symbol else _OPERATORS) and not (text == "=" and before in (*"<>!=",))
+        counts = text in (_SYMBOLS if symbol else _WORDS["operators"]) and not (text == "=" and before in (*"<>!=",))
         n += counts
         # A row of AND, OR and WHEN is as deep as it is long; so is one of other operators. BETWEEN has an AND too.
         joined += (text in _JOINTS) - (text == "between")
@@ -266,7 +255,7 @@ def _check_size(path: str, words: Sequence[Token]) -> None:
     inside: list[int] = []
     signs = 0
     for at, word in enumerate(words):
-        signs = signs + 1 if word.kind in ("symbol", "word") and word.text in _SIGNS else 0
+        signs = signs + 1 if word.kind in ("symbol", "word") and word.text in _WORDS["signs"] else 0
         opens = (word.kind == "symbol" and word.text in "([") or (word.kind, word.text) == ("word", "case")
         if opens:
             name = word if word.text == "case" else words[at - 1] if at else word

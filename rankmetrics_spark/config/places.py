@@ -109,7 +109,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
             )
         if FORMATS[section.format].has_header:
             # A file of 0 bytes has lost its rows, and Spark would skip it without a word.
-            files = (file for each in (glob(str(path)) if is_pattern else [str(path)]) for file in _files_below(each))
+            files = (file for each in (glob(str(path)) if is_pattern else [str(path)]) for file in files_below(each))
             if empty := next((file for file in files if os.path.getsize(file) == 0), None):
                 raise InputError(
                     f"{unread}: the file '{empty}' is empty, and even a table without rows has a header; "
@@ -120,7 +120,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
     for section, location, path in local:
         if section.format == "delta" or not path.exists():  # a pattern
             continue
-        filled = (Path(file) for file in _files_below(str(path)) if os.path.getsize(file))
+        filled = (Path(file) for file in files_below(str(path)) if os.path.getsize(file))
         first = path if path.is_file() else next(filled, None)
         none = "it is a folder without files that hold rows; allowed: a folder of files, or a file"
         if problem := problem_with_file(first) if first else none:
@@ -157,12 +157,13 @@ def problem_with_file(file: Path) -> str | None:
 _PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
-def _files_below(place: str) -> Iterator[str]:
-    """The file, or the files below a folder, as Spark reads them."""
-    for folder, folders, names in [("", [], [place])] if os.path.isfile(place) else os.walk(place):
-        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-        files = (os.path.join(folder, name) for name in names if not name.startswith(_HIDDEN))
-        yield from filter(os.path.isfile, files)
+def files_below(path: str) -> Iterator[str]:
+    """Yield this file, or the files in this folder and those below it; hidden ones are skipped."""
+    if os.path.isfile(path):
+        yield path
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+        if not name.startswith(_HIDDEN):
+            yield from files_below(os.path.join(path, name))
 
 
 def check_output(path: str) -> None:

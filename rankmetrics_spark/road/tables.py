@@ -440,15 +440,27 @@ def averages(
     user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
 ) -> DataFrame:
     """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
-    segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
-    whole = {} if within else segments
-    combined = () if within else plan.options.combined_segments
-    sums = agg.sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
-    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = agg.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
-        sums = sums.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
+    over_lists = plan.over_lists
+    sums = _by_segment(
+        partial(agg.sums_of_users, over_lists=over_lists), user_metrics, plan, within, several_conventions
+    )
     means = agg.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
     return _with_percentiles(means, user_metrics, plan, within, several_conventions)
+
+
+def _by_segment(
+    summed: Callable[..., DataFrame], users: DataFrame, plan: Plan, within: Sequence[DataFrame], several: bool
+) -> DataFrame:
+    """What is added up over the users and those of each segment, who are in tables of their own if ``within`` has any.
+
+    ``several`` is whether the rows follow several conventions.
+    """
+    segments, metrics = plan.public_segments, plan.scoring.metrics
+    whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
+    rows = summed(users, metrics, whole, several, combined)
+    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
+        rows = rows.unionByName(summed(table, metrics, {name: column}, True).where(F.col(sch.SEGMENT) != sch.EVERYONE))
+    return rows
 
 
 def _with_percentiles(
@@ -458,11 +470,6 @@ def _with_percentiles(
     request = agg.Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
-    segments, metrics = plan.public_segments, plan.scoring.metrics
-    whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
-    counts = agg.value_counts(users, metrics, whole, several_conventions, combined)
-    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = agg.value_counts(table, metrics, {name: column}, True)
-        counts = counts.unionByName(split.where(F.col(sch.SEGMENT) != sch.EVERYONE))
+    counts = _by_segment(agg.value_counts, users, plan, within, several_conventions)
     table = agg.percentiles_of(counts, plan.scoring.conventions, request)
     return beside(means, table, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

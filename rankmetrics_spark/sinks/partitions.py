@@ -310,7 +310,8 @@ class Store(Protocol):
         """Refuse a place that cannot be written, before anything is computed."""
 
     def claim(self, partitions: Partitions) -> None:
-        """Reserve partitions until ``release``, where that is possible."""
+        """Reserve partitions until ``release``; commits of a table format tell two runs apart, see ``intact``."""
+        return
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to the staging of this run, as they are; return them as written."""

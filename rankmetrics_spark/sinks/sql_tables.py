@@ -128,9 +128,6 @@ class SqlTables(Store):
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once."""
 
-    def claim(self, partitions: Partitions) -> None:
-        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
-
     def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
         """Write the rows of a table beside it, with counts per experiment; nothing is published."""
         if not partitions.filled:

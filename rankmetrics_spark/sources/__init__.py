@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import files, filters_on_sail, on_sail
-from rankmetrics_spark.sources.parsed import parsed_rows, split_lines, without_nameless
 
 Reader = Callable[[SparkSession, cfg.Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}
@@ -222,13 +221,13 @@ def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Dat
     options = {"header": "true", "enforceschema": "false"} | {name.lower(): v for name, v in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
     if len(separator) > 1 and eng.engine_of(spark) == "sail":
-        return split_lines(spark, section, separator)
+        return files.split_lines(spark, section, separator)
     rows = files.load_folders(spark, section, lambda reader: reader.options(**options).csv([*section.paths]))
     own = [name for name in rows.columns if name not in {EXPERIMENT, *files.folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
     if is_named and cfg.values_as_names(own, [name for name in own if name in section.numbers()]):
         raise err.InputError(f"cannot read csv from '{section.place}': {cfg.NO_NAMES.format(', '.join(own[:4]))}")
-    rows = without_nameless(rows, section) if is_named else rows
+    rows = files.without_nameless(rows, section) if is_named else rows
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
         return rows.withColumnRenamed(own[0], own[0][1:])
@@ -464,7 +463,7 @@ def _trec(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Da
 @source("json_document", "letor")
 def _parsed(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> DataFrame:
     """Parse local files here; the values are texts, as in the files."""
-    return eng.arrow_in(spark, parsed_rows(section))
+    return eng.arrow_in(spark, files.parsed_rows(section))
 
 
 #: Column names that mean the day of a row, also if it is text.

@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
+from rankmetrics_spark import config as cfg
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
 from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import InputError
@@ -53,14 +54,14 @@ def expand_path(path: str) -> Iterator[str]:
 def files_of(*paths: str) -> Iterator[str]:
     """Yield the files that local paths match, also those in their folders; hidden ones are skipped."""
     for base in chain.from_iterable(map(expand_path, paths)):
-        yield from files_below(base)
+        yield from cfg.files_below(base)
 
 
 def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
     """Return the values of partition folders such as ``day=2026-11-20`` below these paths, by column."""
     values: defaultdict[str, set[str]] = defaultdict(set)
     for base in chain.from_iterable(map(expand_path, paths)):
-        for file in files_below(base):
+        for file in cfg.files_below(base):
             for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
                 name, equals, value = folder.partition("=")
                 if equals:
@@ -71,15 +72,6 @@ def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
 def open_file(file: str) -> IO[bytes]:
     """Open a file as a stream of bytes; decompress it if its suffix says so."""
     return io.BufferedReader(pa.input_stream(file))
-
-
-def files_below(path: str) -> Iterator[str]:
-    """Yield this file, or the files in this folder and those below it; hidden ones are skipped."""
-    if os.path.isfile(path):
-        yield path
-    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
-        if not name.startswith(("_", ".")):
-            yield from files_below(os.path.join(path, name))
 
 
 def expand_braces(path: str) -> Iterator[str]:
@@ -140,7 +132,7 @@ def folders_of_files(section: Input) -> Input:
         places: list[str] = []
         for base in expand_path(path):
             # Above any partition folders, but not above those that the path chooses.
-            below = (os.path.dirname(file)[len(base) :] for file in files_below(base))
+            below = (os.path.dirname(file)[len(base) :] for file in cfg.files_below(base))
             folders = (base + re.sub(r"(/+[^/=]*=[^/]*)+$", "", folder) for folder in below)
             places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
         paths += places or [path]
@@ -408,3 +400,49 @@ def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:
         return from_arrow_type(kind, True)
     except Exception:  # the class differs between versions of Spark
         return None
+
+
+# ---- local files that no engine reads, or that an engine would misread
+
+
+def parsed_rows(section: Input) -> pa.Table:
+    """Parse the local files of an input here; the values are texts, as in the files."""
+    files = [*files_of(*section.paths)]
+    if not files:
+        raise InputError(f"cannot read {section.format} from '{section.place}': only files of this machine are "
+                             f"parsed; allowed: one of them, or {cfg.ROWS_OF[section.format]}")  # fmt: skip
+    log = section if isinstance(section, Source) else None
+    rows: list[tuple[str | None, ...]] = []
+    for file in files:
+        named = experiment_in(os.path.abspath(file), log) if log and log.experiment_from != "tag" else None
+        rows += [(*row, named) for row in cfg.parsed(Path(file), section.format, section.options, log is not None)]
+    if not rows:
+        raise InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
+    cells = dict(zip((*cfg.PARSED_NAMES.values(), EXPERIMENT), zip(*rows, strict=True), strict=True))
+    texts = {name: values for name, values in cells.items() if any(value is not None for value in values)}
+    return pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
+
+
+def split_lines(spark: SparkSession, section: Input, separator: str) -> DataFrame:
+    """Read fields without names with several characters between them, which Sail's reader of CSV does not take."""
+    first = _first_line(section)
+    lines = load_folders(spark, section, lambda reader: reader.text([*section.paths])).where(F.trim("value") != "")
+    words = F.split(F.regexp_replace("value", "^\ufeff|\r$", ""), re.escape(separator))
+    lines = lines.withColumn("value", words)
+    cells = [F.expr(f"nullif(get(value, {n}), '')").alias(f"_c{n}") for n in range(first.count(separator) + 1)]
+    return lines.select(*cells, *(F.col(quoted(name)) for name in lines.columns if name != "value"))
+
+
+def without_nameless(rows: DataFrame, section: Input) -> DataFrame:
+    """Leave out columns without a name, such as the index of pandas: Spark calls them by number, Sail by nothing."""
+    first = _first_line(section)
+    numbered = [name for at, name in enumerate(rows.columns) if first and name == f"_c{at}"]
+    return rows.drop(*(name for name in numbered if name not in first))
+
+
+def _first_line(section: Input) -> str:
+    """The first line of the first local file, without its end; empty if there is none."""
+    for file in files_of(*section.paths):
+        with open_file(file) as lines:
+            return lines.readline().decode("utf-8", "replace").rstrip("\r\n")
+    return ""

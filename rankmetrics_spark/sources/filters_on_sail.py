@@ -7,40 +7,25 @@ other values than Spark's without a word. ``tests/spark/test_filters.py`` compar
 from collections.abc import Mapping, Sequence
 
 from rankmetrics_spark.config import KNOWN, QUERY_WORDS, Token, tokens
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import InputError
 
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
+_WORDS = data_of(__name__, "sail")
 #: Functions that a filter may call on Sail, beside ``cast`` of a column.
-ALLOWED = {
-    "missing values and choice": "coalesce if ifnull isnan isnotnull isnull nvl",
-    "text": "contains endswith length like lower ltrim replace rtrim startswith trim upper",
-    "dates": "add_months current_date current_timestamp date date_sub day dayofmonth dayofweek dayofyear hour last_day"
-    " minute month now quarter second to_date to_timestamp weekofyear year",
-}
-_CALLS = _names(" ".join(ALLOWED.values()))
+ALLOWED: dict[str, str] = _WORDS["allowed"]
+_CALLS = frozenset(" ".join(ALLOWED.values()).split())
 # isnan of a null is null on Sail, which lacks the function date. Without the sum, Sail passes over groups of rows by
 # their statistics, which leave NaN out.
 _REWRITTEN = {"isnan": "equal_null(double('NaN'), 0D + ", "date": "to_date("}
 #: Words and symbols with other values on Sail: it rounds and overflows otherwise, and matches other texts.
-_REFUSED = _names("div ilike regexp rlike :: + - * / % | & ^ ~")
+_REFUSED = frozenset(_WORDS["refused"].split())
 #: Function -> what it may be called of: a column, a text, or what gives one.
 _TAKES = dict.fromkeys(("date", "to_date", "to_timestamp"), "text or time") | {"isnan": "number"}
-_TEXTS_AND_TIMES = _names(
-    "lower ltrim replace rtrim trim upper add_months current_date current_timestamp date_sub now to_date"
-)
+_TEXTS_AND_TIMES = frozenset(_WORDS["texts and times"].split())
 _INTEGERS = "int bigint smallint tinyint"
 #: Types of a column -> what it may be converted to.
-_CAST = {
-    "string": "bigint boolean date double int string",
-    _INTEGERS: "bigint boolean double int string",
-    "date": "date string timestamp",
-    "timestamp": "date timestamp",
-}
-_OPERANDS_FOLLOW = _names("all and any between case else escape in is like not or some then when")
+_CAST: dict[str, str] = _WORDS["cast"]
+_OPERANDS_FOLLOW = frozenset(_WORDS["before operands"].split())
 
 
 def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:

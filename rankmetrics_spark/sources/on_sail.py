@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankmetrics_spark.config import FORMATS, Input, Source, local_path
+from rankmetrics_spark.config import FORMATS, Input, Source, files_below, local_path
 from rankmetrics_spark.engines import temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import files as fl
@@ -116,7 +116,7 @@ def by_experiment(section: Input) -> Input:
     root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
     numbers = count()
     for base in chain.from_iterable(map(fl.expand_path, section.paths)):
-        for file in fl.files_below(base):
+        for file in files_below(base):
             name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
             link = root.joinpath(f"{fl.OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")

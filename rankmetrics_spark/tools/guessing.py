@@ -76,7 +76,10 @@ def guesses(
     unknown = [role for role in NAMES if role not in columns]
     named = {role: [name for name in named_like(free, role) if _fits(rows[name], role)] for role in unknown}
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
-    _count_searches(columns)
+    # Where no column names users, searches count; Expedia calls them srch_id.
+    if "user" not in columns and "list" in columns and re.match("(sea|s)rch", letters(columns["list"].column)):
+        searches = columns.pop("list").column
+        columns["user"] = Guess(searches, "likely, since no column names users: each search counts as one")
     # What lists look like depends on their user; what experiments do depends on the position as well.
     if len(names := named.get("position", ())):
         columns["position"] = _weighed(names, {name: _odd_position(rows, columns, name) for name in names})
@@ -114,13 +117,6 @@ def named_like(names: Iterable[str], role: str) -> list[str]:
     """
     words = {name: words_of(name) for name in names}
     return list(dict.fromkeys(name for word in NAMES[role].split() for name in words if word in words[name]))
-
-
-def _count_searches(columns: dict[str, Guess]) -> None:
-    """Take searches for users where no column names these; Expedia calls them srch_id."""
-    if "user" not in columns and "list" in columns and re.match("(sea|s)rch", letters(columns["list"].column)):
-        searches = columns.pop("list").column
-        columns["user"] = Guess(searches, "likely, since no column names users: each search counts as one")
 
 
 def _by_name(role: str, names: Sequence[str]) -> Guess:
