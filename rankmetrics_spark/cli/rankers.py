@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli.options import note, refuse_assignments, say
 from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -23,18 +24,8 @@ Row = Mapping[str, Any]
 
 #: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
 READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users")
-_WHY = {
-    "candidates": "every pair of rankers is compared",
-    "cluster": "interleaving takes users as units",
-    "mean_over": "every user of interleaved lists counts once",
-    "cap": "every user of interleaved lists counts once",
-    "strata": "rankers meet in the same lists",
-    "only_changed": "rankers meet in the same lists",
-    "trigger": "every user meets all rankers",
-    "shared_users": "every user meets all rankers",
-    "design": "every user meets all rankers",
-    "looks": "interleaving has intervals for one look and for any number of them",
-}
+#: Key of ``comparison`` -> why interleaving does not follow it.
+_WHY = data_of(__name__, "interleaving")
 
 
 def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:

@@ -31,13 +31,7 @@ PRINTED = "printed by the system"
 #: Mark in the label of a row -> where its values come from.
 _ORIGINS = {"transcribed": "computed from the published formula", "by definition": "computed from the definition"}
 COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
-PADDED = "a list of one item is padded with items that were never shown"
-REFUSED = "the system raises ValueError for a list of one item, although the metric is defined"
-KNOWN_DEFECTS: dict[tuple[str, str, str], str] = {
-    ("sklearn judged padded w/ low score (ties-avg)", "u3_short_list", "ndcg_at_k"): PADDED,
-    ("sklearn presented only: aps / ndcg ties-avg", "u3_short_list", "ndcg_at_k"): REFUSED,
-    ("sklearn presented only: lrap / ndcg ignore_ties", "u3_short_list", "ndcg_at_k"): REFUSED,
-}
+_DEFECTS = yaml.safe_load(text_of(__name__, "defects.yaml"))
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,8 @@ class Value:
         """Why the value is a defect of its system; None for a correct value."""
         if self.printed[0].isdigit() and float(self.printed) > 1:
             return COUNTED_TWICE
-        return KNOWN_DEFECTS.get((self.system, self.case, self.column))
+        defect: str | None = _DEFECTS.get(self.system, {}).get(self.case, {}).get(self.column)
+        return defect
 
     @property
     def convention(self) -> Convention:
