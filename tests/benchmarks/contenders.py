@@ -213,15 +213,6 @@ RANKING_EVALUATOR = "RankingEvaluator, 48 numbers"
 COUNT = "floor: groupBy(experiment, user).count()"
 EXPLODED = "floor: explode and group the nested log"
 BARE = "Spark alone, "
-_BARE: dict[str, Callable[[str], Values]] = {
-    "clicks": floors.clicks,
-    "clicks and items": floors.clicks_with_item,
-    "grades and items": floors.grades,
-    "real values": floors.real_valued,
-    "real values and items": floors.real_valued_with_item,
-    "scores": floors.by_score,
-    "scores and items": floors.by_score_with_item,
-}
 
 
 def _ours(name: str, rounds: int = 0, compared: str = "clicks", **options: Any) -> InSession:
@@ -234,11 +225,22 @@ def floor_contenders() -> list[Contender]:
         InSession(COUNT, compared="", function=floors.count),
         InSession("floor: scan with item", compared="", function=floors.scan_item),
         InSession("floor: groupBy with item hashes", compared="", function=floors.count_item),
-        *(InSession(f"{BARE}{name}", compared="", function=function) for name, function in _BARE.items()),
+        *(
+            InSession(f"{BARE}{what}", compared="", function=functools.partial(floors.there_and_back, what=what))
+            for what in floors.MOVED
+        ),
     ]
 
 
 def our_contenders() -> list[Contender]:
+    pools = {"one pool": False, "two pools": True}
+    of_shapes = [
+        *(_ours(f"ours, {shape}", shape=shape) for shape in ("nested", "requests", "events")),
+        *(_ours(f"ours, {shape}", compared="", shape=shape) for shape in ours.ASSIGNMENTS),
+        *(InSession(f"ours, {name}", compared="", function=functools.partial(ours.pools, both))
+          for name, both in pools.items()),
+        InSession(EXPLODED, compared="", function=floors.explode_and_group),
+    ]  # fmt: skip
     return [
         _ours(OURS),
         _ours(IGNORING, repeated_items="ignore"),
@@ -248,21 +250,7 @@ def our_contenders() -> list[Contender]:
         _ours("ours, layout=relevant", layout="relevant"),
         _ours("ours, layout=rows", layout="rows"),
         _ours("ours, score", rank_by="score"),
-        *(
-            replace(_ours(f"ours, {shape}", shape=shape), before=data.other_shapes)
-            for shape in ("nested", "requests", "events")
-        ),
-        *(
-            replace(_ours(f"ours, {shape}", compared="", shape=shape), before=data.other_shapes)
-            for shape in ours.ASSIGNMENTS
-        ),
-        *(
-            InSession(
-                f"ours, {name}", compared="", function=functools.partial(ours.pools, both), before=data.other_shapes
-            )
-            for name, both in (("one pool", False), ("two pools", True))
-        ),
-        InSession(EXPLODED, compared="", function=floors.explode_and_group, before=data.other_shapes),
+        *(replace(each, before=data.other_shapes) for each in of_shapes),
     ]
 
 

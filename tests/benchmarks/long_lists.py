@@ -6,7 +6,6 @@ The log is made from a seed: ``--runs`` runs of fifty topics with lists of a tho
 """
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 
@@ -14,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.table import Table
 
 from tests.benchmarks.contenders import LAPTOP, OutOfProcess
 from tests.benchmarks.peers.long_lists import METRICS
+from tests.benchmarks.run import TOLERANCE, measure, table
 
 TOPICS, LENGTH, ITEMS, JUDGED = 50, 1000, 20_000, 1400
-TOLERANCE = 1e-9
 CONTENDERS = {
     "ours on Sail": ("on_sail", str(LAPTOP)),
     "ours on Spark": ("on_spark", sys.executable),
@@ -73,32 +71,15 @@ def main() -> int:
         OutOfProcess(name, module=f"long_lists:{function}", python=python, folder=given.data.resolve())
         for name, (function, python) in CONTENDERS.items()
     ]
-    runs: dict[str, list] = {contender.name: [] for contender in contenders}
-    try:
-        for contender in contenders:
-            contender.prepare(path)
-            contender.run(path)
-        for _ in range(given.rounds):
-            for contender in contenders:
-                runs[contender.name].append(contender.run(path))
-    finally:
-        for contender in contenders:
-            contender.close()
-    expected = runs["pytrec_eval, metric part only"][0].values
-    table = Table(title=f"{len(expected) // len(METRICS)} runs, {path}")
-    for head in ("contender", "median s", "CPU s", "peak MB", "values"):
-        table.add_column(head, justify="left" if head in ("contender", "values") else "right")
-    wrong = False
-    for name, result in runs.items():
-        off = max(abs(run.values.get(key, np.inf) - value) for run in result for key, value in expected.items())
-        wrong |= off > TOLERANCE
-        seconds, cpu = (statistics.median(getattr(run, what) for run in result) for what in ("seconds", "cpu"))
-        peak = max(run.memory.total for run in result)
-        table.add_row(
-            name, f"{seconds:.2f}", f"{cpu:.2f}", f"{peak:.0f}", "same" if off <= TOLERANCE else f"off by {off:.1e}"
-        )
-    Console(width=120).print(table)
-    return int(wrong)
+    lines = measure(contenders, path, given.rounds, rows=0)
+    expected = lines[-1].runs[0].values
+    differences = {}
+    for line in lines:
+        values = [run.values.get(key, np.inf) - value for run in line.runs for key, value in expected.items()]
+        differences[line.contender.name] = off = max(map(abs, values), default=np.inf)
+        line.verdict = "same" if off <= TOLERANCE else f"off by {off:.1e}"
+    Console(width=180).print(table(lines, f"{len(expected) // len(METRICS)} runs, {path}"))
+    return int(max(differences.values()) > TOLERANCE)
 
 
 if __name__ == "__main__":

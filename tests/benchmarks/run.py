@@ -203,19 +203,9 @@ def _difference(run: Run, reference: Values) -> float:
 
 def table(lines: Sequence[Line], title: str) -> Table:
     result = Table(title=title)
-    heads = (
-        "contender",
-        "runs",
-        "median s",
-        "min s",
-        "CPU s",
-        "x count()",
-        "ours is",
-        "jobs",
-        "shuffle MB",
-        "read rows",
-    )
-    for head in (*heads, "JVM MB", "worker MB", "values"):
+    seconds = ("median s", "min s", "CPU s", "x count()", "ours is")
+    amounts = ("jobs", "shuffle MB", "read rows", "JVM MB", "worker MB")
+    for head in ("contender", "runs", *seconds, *amounts, "values"):
         result.add_column(head, justify="left" if head in ("contender", "values") else "right")
     medians = {line.contender.name: line.median for line in lines}
     for line in lines:

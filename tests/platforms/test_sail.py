@@ -159,7 +159,9 @@ for name, options in asked.items():
 both = evaluate(shown, metrics, judged, columns={"relevance": None}, convention={"population": "either"})
 found["judged"] = [rows(both.user_metrics), rows(both.experiment_metrics)]
 asked_conventions = {"metrics": metrics, "rank_by": "score", "columns": {"relevance": "relevance"}}
-found["conventions"] = [[text(v) for v in row.values()] for row in compare_conventions(shown, None, asked_conventions)]
+# Under an exponential gain, the largest whole numbers have no finite one.
+compared = compare_conventions(shown.where("relevance BETWEEN -9 AND 9"), None, asked_conventions)
+found["conventions"] = [[text(value) for value in row.values()] for row in compared]
 teams = interleaving(shown, "experiment", columns={"relevance": "relevance"}, list="country", max_invalid_fraction=1)
 found["interleaving"] = [rows(teams.drop("draft_shares"))]
 print(json.dumps(found))

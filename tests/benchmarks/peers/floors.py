@@ -47,47 +47,23 @@ def explode_and_group(path: str) -> dict:
 # "Spark alone": moves the data that the metrics need and computes no metrics. Spark aggregates the needed columns to
 # lists, Python gets the lists as Arrow batches and only counts them, and Spark adds up the counts per experiment.
 _BITS = "bit_or(shiftleft(1L, position - 1)) FILTER (WHERE {} > 0)"
-_ITEM = "bit_xor(xxhash64(item)) FILTER (WHERE relevance > 0)"
+_ITEM = "bit_xor(xxhash64(item)) FILTER (WHERE {} > 0)"
+_GAINS, _SCORES = "collect_list(struct({})) FILTER (WHERE gain > 0)", "collect_list(struct({}))"
+MOVED = {
+    # The ranks of relevant rows as a bit mask; of grades, one for each of their two bits.
+    "clicks": [_BITS.format("relevance")],
+    "clicks and items": [_BITS.format("relevance"), _ITEM.format("relevance")],
+    "grades and items": [_BITS.format("grade & 1"), _BITS.format("grade & 2"), _ITEM.format("grade")],
+    "real values": [_GAINS.format("position, gain")],
+    "real values and items": [_GAINS.format("position, gain, xxhash64(item)")],
+    "scores": [_SCORES.format("score, relevance")],
+    "scores and items": [_SCORES.format("score, relevance, xxhash64(item)")],
+}
+"""What is moved -> its aggregates of a list."""
 
 
-def clicks(path: str) -> dict:
-    """The ranks of relevant rows as a bit mask."""
-    return _there_and_back(path, _BITS.format("relevance"))
-
-
-def clicks_with_item(path: str) -> dict:
-    """The same, also reading the items of the relevant rows."""
-    return _there_and_back(path, _BITS.format("relevance"), _ITEM)
-
-
-def grades(path: str) -> dict:
-    """One bit mask for each of the two bits of the grade, and the items."""
-    planes = (_BITS.format(f"grade & {bit}") for bit in (1, 2))
-    return _there_and_back(path, *planes, _ITEM.replace("relevance", "grade"))
-
-
-def real_valued(path: str) -> dict:
-    """Collect rank and gain of the relevant rows."""
-    return _there_and_back(path, "collect_list(struct(position, gain)) FILTER (WHERE gain > 0)")
-
-
-def real_valued_with_item(path: str) -> dict:
-    """The same, also reading their items."""
-    return _there_and_back(path, "collect_list(struct(position, gain, xxhash64(item))) FILTER (WHERE gain > 0)")
-
-
-def by_score(path: str) -> dict:
-    """Collect score and click of every row."""
-    return _there_and_back(path, "collect_list(struct(score, relevance))")
-
-
-def by_score_with_item(path: str) -> dict:
-    """The same, also reading the items."""
-    return _there_and_back(path, "collect_list(struct(score, relevance, xxhash64(item)))")
-
-
-def _there_and_back(path: str, *aggregates: str) -> dict:
-    columns = (F.expr(f"{sql} AS a{i}") for i, sql in enumerate(aggregates))
+def there_and_back(path: str, what: str) -> dict:
+    columns = (F.expr(f"{sql} AS a{i}") for i, sql in enumerate(MOVED[what]))
     lists = _read(path).groupBy(*KEYS).agg(F.expr("count(1) AS n"), *columns)
     counted = lists.mapInArrow(_counted, "experiment string, lists bigint")
     counted.groupBy("experiment").agg(F.sum("lists")).collect()

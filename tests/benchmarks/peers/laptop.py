@@ -1,6 +1,7 @@
 """The project on the laptop engine, in an environment of its own, on two threads."""
 
 import tempfile
+from functools import partial
 
 from rankmetrics_spark import laptop_session, run
 from rankmetrics_spark.config import from_mapping
@@ -12,20 +13,10 @@ def prepare(path: str) -> None:
     laptop_session(threads=2)
 
 
-def default(path: str) -> dict:
-    return ours.run(path)
-
-
-def ignoring(path: str) -> dict:
-    return ours.run(path, repeated_items="ignore")
-
-
-def real_valued(path: str) -> dict:
-    return ours.run(path, relevance="gain")
-
-
-def by_score(path: str) -> dict:
-    return ours.run(path, rank_by="score")
+default = ours.run
+ignoring = partial(ours.run, repeated_items="ignore")
+real_valued = partial(ours.run, relevance="gain")
+by_score = partial(ours.run, rank_by="score")
 
 
 def job(path: str) -> dict:

@@ -14,6 +14,10 @@ def session() -> SparkSession:
     return spark
 
 
+def jobs() -> int:
+    return len(session().sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
 def rankings(path: str) -> DataFrame:
     """The rankings of all experiments as one set of users: a single evaluation is the cheapest option for this peer."""
     rows = session().read.parquet(path)

@@ -3,14 +3,11 @@
 from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
 
 from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
-from tests.benchmarks.peers.old_spark import rankings, session, truth
+from tests.benchmarks.peers.old_spark import jobs, rankings, truth
 
+__all__ = ["jobs", "run"]
 POPULATION = "relevant"
 """Users without a relevant item are left out."""
-
-
-def jobs() -> int:
-    return len(session().sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def run(path: str) -> dict:

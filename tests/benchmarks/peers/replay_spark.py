@@ -3,16 +3,13 @@
 from replay.metrics import MAP, NDCG, OfflineMetrics, Precision, Recall
 
 from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
-from tests.benchmarks.peers.old_spark import rankings, session, truth
+from tests.benchmarks.peers.old_spark import jobs, rankings, session, truth
 
+__all__ = ["jobs", "run"]
 POPULATION = "relevant"
 """Users without a relevant item are left out."""
 
 NAMES = {"ap": MAP, "ndcg": NDCG, "p": Precision, "r": Recall}
-
-
-def jobs() -> int:
-    return len(session().sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def run(path: str) -> dict:
