@@ -143,15 +143,12 @@ def write_dirty_log(folder: Path) -> str:
     """A log of many experiments with everything that real logs contain, under the benchmark's names of columns."""
     given = [row for seed in SEEDS for row in dirty_log(seed)]
     whole = [typed(row, whole=True) for row in given]
+    kinds = dict.fromkeys(("experiment_id", "user_id", "item_id"), pa.string())
+    kinds |= {"position": pa.int64(), "score": pa.float64(), "relevance": pa.int64()}
     columns = {
-        "experiment": pa.array([row.experiment_id for row in whole], pa.string()),
-        "user": pa.array([row.user_id for row in whole], pa.string()),
-        "item": pa.array([row.item_id for row in whole], pa.string()),
-        "position": pa.array([row.position for row in whole], pa.int64()),
-        "score": pa.array([row.score for row in whole], pa.float64()),
-        "relevance": pa.array([row.relevance for row in whole], pa.int64()),
-        "gain": pa.array([row.relevance for row in given], pa.float64()),
+        name.removesuffix("_id"): pa.array([getattr(row, name) for row in whole], kind) for name, kind in kinds.items()
     }
+    columns["gain"] = pa.array([row.relevance for row in given], pa.float64())
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), folder / "part-0.parquet")
     return str(folder)

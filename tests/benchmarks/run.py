@@ -23,13 +23,15 @@ from tests.benchmarks.peers.settings import SETTINGS
 
 _PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
+_MOVED = {
+    **{OURS: "clicks and items", IGNORING: "clicks", "ours, grades 0-3": "grades and items"},
+    **{"ours, real-valued": "real values and items", "ours, score": "scores and items"},
+}
+_PEERS = (contenders.RANKING_EVALUATOR, "RankingEvaluator, 12 numbers, lists cached")
+_PEERS += ("recommenders", "RePlay", "applyInPandas per user")
 # Title, contender, reference contender, upper bound of the ratio of medians, matching "Spark alone" contender.
 GOALS = (
-    ("clicks, 12 columns / Spark alone", OURS, f"{BARE}clicks and items", 1.3, ""),
-    ("the same without looking for repeated items", IGNORING, f"{BARE}clicks", 1.3, ""),
-    ("grades 0-3 / Spark alone", "ours, grades 0-3", f"{BARE}grades and items", 1.3, ""),
-    ("real-valued / Spark alone", "ours, real-valued", f"{BARE}real values and items", 1.3, ""),
-    ("by score / Spark alone", "ours, score", f"{BARE}scores and items", 1.3, ""),
+    *((f"{mine} / Spark alone", mine, f"{BARE}{moved}", 1.3, "") for mine, moved in _MOVED.items()),
     *(
         (f"{mine} / Spark SQL, same work", mine, f"{contenders.SPARK_SQL}{ending}", 1.0, "")
         for mine, ending in zip(
@@ -42,11 +44,7 @@ GOALS = (
     ("100 tests, ten of each user / one test", "ours, 100 tests", "ours, one test", 1.5, ""),
     ("labels of people and of a machine / one pool", "ours, two pools", "ours, one pool", 1.25, ""),
     ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25, ""),
-    ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20, "clicks"),
-    ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20, "clicks"),
-    ("ours / recommenders", OURS, "recommenders", 1 / 20, "clicks"),
-    ("ours / RePlay", OURS, "RePlay", 1 / 20, "clicks"),
-    ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20, "clicks"),
+    *((f"ours / {peer}", OURS, peer, 1 / 20, "clicks") for peer in _PEERS),
     *(
         (f"ours on Sail, {mine} / {peer}, same work", f"ours on Sail, {mine}", f"{peer}, same work{ending}", 1.0, "")
         for mine, ending in contenders.SAME_WORK.items()

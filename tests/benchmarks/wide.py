@@ -109,16 +109,10 @@ def _request(spark: SparkSession, folder: Path, axis: str, size: int, users: int
     source = {"source": {"segments": ["country"]}} if axis == "segments" else {}
     settings = config(log, out, metrics=metrics, comparison={"baseline": "e0"}, **source)
     job = _cpu(lambda: run(spark, settings))
-    page = _cpu(lambda: write_page(_figures(out), folder / "page.html"))
+    page = _cpu(lambda: write_page(figures_of(local_tables(str(out))), folder / "page.html"))
     for each in (log, out):
         shutil.rmtree(each)
     return Cost(axis, size, {"job": job, "page": page})
-
-
-def _figures(out: Path) -> Any:
-    tables = local_tables(str(out))
-    assert tables is not None
-    return figures_of(tables)
 
 
 def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:

@@ -9,12 +9,7 @@ from pathlib import Path
 from tests.benchmarks import contenders
 from tests.compared import FEATURES, RESULTS, peers, updated
 
-ENVIRONMENTS = {
-    "RePlay": "replay",
-    "Recommenders": "recommenders",
-    "RecTools": "rectools",
-    "Torchmetrics": "torchmetrics",
-}
+ENVIRONMENTS = {name: name.lower() for name in ("RePlay", "Recommenders", "RecTools", "Torchmetrics")}
 """System -> the list of packages of its environment, in ``tests/benchmarks/peers``; the others are in this one."""
 
 

@@ -40,8 +40,8 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
     def open_page(output: Path | Figures, **options: Any) -> Opened:
         file = tmp_path / f"report-{len(pages)}.html"
-        tables = local_tables(str(output)) if isinstance(output, Path) else None
-        file.write_text(page(figures_of(tables) if tables else output), encoding="utf-8")
+        shown = figures_of(local_tables(str(output))) if isinstance(output, Path) else output
+        file.write_text(page(shown), encoding="utf-8")
         assert file.stat().st_size < MOST_BYTES < 2_000_000
         pages.append(Opened.of(file, browser, **options))
         return pages[-1]

@@ -15,22 +15,15 @@ JARS = ROOT / ".jars" / "yarn"
 
 # Port 0: the system chooses a free port, so no other process can take it first.
 ANY = "127.0.0.1:0"
-HDFS = {
-    "dfs.namenode.http-address": ANY,
-    "dfs.datanode.address": ANY,
-    "dfs.datanode.http.address": ANY,
-    "dfs.datanode.ipc.address": ANY,
-    "dfs.replication": "1",
-}
+HDFS = dict.fromkeys((f"dfs.datanode.{kind}address" for kind in ("", "http.", "ipc.")), ANY)
+HDFS |= {"dfs.namenode.http-address": ANY, "dfs.replication": "1"}
 SCHEDULER = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
 YARN = {
     "yarn.resourcemanager.webapp.address": ANY,
+    **dict.fromkeys((f"yarn.nodemanager.{kind}address" for kind in ("", "localizer.", "webapp.")), ANY),
     # The default one needs a file with queues.
     "yarn.resourcemanager.scheduler.class": SCHEDULER,
     "yarn.scheduler.minimum-allocation-mb": "256",
-    "yarn.nodemanager.address": ANY,
-    "yarn.nodemanager.localizer.address": ANY,
-    "yarn.nodemanager.webapp.address": ANY,
     "yarn.nodemanager.resource.memory-mb": "4096",
     # Java reserves much more virtual memory than it uses.
     "yarn.nodemanager.vmem-check-enabled": "false",

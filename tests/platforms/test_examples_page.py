@@ -60,18 +60,9 @@ def cells(shown: Page, side: int) -> list[list[str]]:
 
 
 def test_the_lists_stand_side_by_side_with_what_moved(shown: Page) -> None:
-    assert cells(shown, 0) == [
-        ["1", "A", "● 1", "▼ 2"],
-        ["2", "b", "○ 0", "▼ 2"],
-        ["3", ".", "not judged", "▼ out"],
-        ["4", "d", "○ 0", "▲ 2"],
-    ]
-    assert cells(shown, 1) == [
-        ["1", "x", "○ 0", "new"],
-        ["2", "d", "○ 0", "▲ 2"],
-        ["3", "A", "● 1", "▼ 2"],
-        ["4", "b", "○ 0", "▼ 2"],
-    ]
+    both = [[" ".join(line) for line in cells(shown, side)] for side in (0, 1)]
+    assert both[0] == ["1 A ● 1 ▼ 2", "2 b ○ 0 ▼ 2", "3 . not judged ▼ out", "4 d ○ 0 ▲ 2"]
+    assert both[1] == ["1 x ○ 0 new", "2 d ○ 0 ▲ 2", "3 A ● 1 ▼ 2", "4 b ○ 0 ▼ 2"]
     section = shown.locator("#examples")
     assert "1.000 → 0.250 (\N{MINUS SIGN}0.750)" in " ".join(section.locator("summary").first.inner_text().split())
     assert "Relevant, and in no list: lost item (2) and 2 more" in section.inner_text()

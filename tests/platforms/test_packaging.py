@@ -82,13 +82,8 @@ def test_the_metadata_names_license_python_version_and_command(metadata: Message
 
 def test_the_version_is_written_in_one_place(metadata: Message) -> None:
     assert metadata["Version"] == rankmetrics_spark.__version__
-    elsewhere = [
-        "pyproject.toml",
-        "setup.py",
-        "Makefile",
-        *(f"{f}/{n}" for f in ("jobs", "conf") for n in os.listdir(ROOT / f)),
-    ]
-    files = [ROOT / name for name in elsewhere]
+    files = [ROOT / name for name in ("pyproject.toml", "setup.py", "Makefile")]
+    files += [file for folder in ("jobs", "conf") for file in (ROOT / folder).iterdir()]
     assert [str(file) for file in files if file.is_file() and metadata["Version"] in file.read_text("utf-8")] == []
 
 

@@ -20,9 +20,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
 
 
 def of_output(output: Path) -> Figures:
-    tables = local_tables(str(output))
-    assert tables
-    return figures_of(tables)
+    return figures_of(local_tables(str(output)))
 
 
 def three(folder: Path) -> Figures:

@@ -14,16 +14,12 @@ from playwright.sync_api import Browser
 from rankmetrics_spark import cli
 from rankmetrics_spark.report import Figures, figures_of, local_tables, write_page
 from rankmetrics_spark.words import Change
-from tests.helpers.browser import DESK, Opened, texts
+from tests.helpers.browser import DESK, PHONE, Opened, texts
 from tests.helpers.figures import compared, mean
 from tests.helpers.results import Output
 
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"quotes' & <b>bold</b>",
-    "\u202eback\u202c \u05e2\u05d1\u05e8\u05d9\u05ea",
-    "x" * 230,
-)
+MARKUP, QUOTES = "<script>alert(1)</script>", "\"quotes' & <b>bold</b>"
+HOSTILE = (MARKUP, QUOTES, "\u202eback\u202c \u05e2\u05d1\u05e8\u05d9\u05ea", "x" * 230)
 
 
 # ---- the answer, without a click
@@ -92,9 +88,7 @@ def test_the_numbers_of_the_page_are_those_of_the_parquet_files(opened: Callable
         }
         assert inside.keys() == written.keys() and len(written) >= 12
         for key, row in written.items():
-            assert {name: shown[name][inside[key]] for name in columns} == {
-                name: row[column] for name, column in columns.items()
-            }
+            assert [shown[name][inside[key]] for name in columns] == [row[column] for column in columns.values()]
     # And what a person sees of them.
     table = result.table("means")
     shown_means = dict(zip(zip(texts(table, 1), texts(table, 2), strict=True), texts(table, 3), strict=True))
@@ -407,15 +401,16 @@ def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
     assert "tie_rate is 31.00%" in tip.inner_text()
 
 
-def test_one_experiment_without_comparisons_has_a_page_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
+@pytest.mark.parametrize("view", [DESK, PHONE], ids=["desk", "phone"])
+def test_one_experiment_without_comparisons_has_a_page_too(
+    opened: Callable[..., Opened], tmp_path: Path, view: dict[str, int]
+) -> None:
     output = Output(tmp_path / "one", ["only <one>"]).write()
-    result = opened(output)
+    result = opened(output, viewport=view)
+    assert result.page.evaluate("document.documentElement.scrollWidth") <= view["width"]
     (file,) = (output / "experiment_metrics").glob("*/*/*.parquet")
-    (mean,) = (
-        row["mean"]
-        for row in pq.ParquetFile(file).read().to_pylist()
-        if (row["segment"], row["metric"]) == ("all", "ap@10")
-    )
+    rows = {(row["segment"], row["metric"]): row["mean"] for row in pq.ParquetFile(file).read().to_pylist()}
+    mean = rows["all", "ap@10"]
     assert result.page.locator("h1").inner_text() == f"MAP@10 of only <one> is {mean:.3f}"
     assert "There is one experiment, so nothing to compare it with." in result.page.locator("#answer").inner_text()
     assert not result.section("differences").is_visible() and result.section("segments").is_visible()
