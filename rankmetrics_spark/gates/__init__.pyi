@@ -3,10 +3,10 @@ from .assigned import with_arms as with_arms
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected
+from .counts import checks_without_users as checks_without_users
+from .counts import rates_without_users as rates_without_users
 from .counts import total_counts as total_counts
-from .erased import checks_without_users as checks_without_users
-from .erased import rates_without_users as rates_without_users
-from .erased import without_users as without_users
+from .counts import without_users as without_users
 from .limits import Findings as Findings
 from .limits import gate_checks as gate_checks
 from .past import PAST_CHECKS as PAST_CHECKS
