@@ -19,20 +19,11 @@ def batch_of(*ones: One, sparse: bool = False) -> Batch:
     ]
     at, rank, grade, score, first, last = map(np.array, zip(*rows, strict=True)) if rows else [np.zeros(0, int)] * 6
     pool_list, pool_grade = map(np.array, zip(*pool, strict=True)) if pool else [np.zeros(0, int)] * 2
-    scored = all(len(one.scores) == len(one.grades) for one in ones)
-    return Batch(
-        len(ones),
-        at,
-        rank,
-        grade.astype(float),
-        np.array([len(one.grades) for one in ones]),
-        pool_list,
-        pool_grade.astype(float),
-        score=score.astype(float) if scored else None,
-        tie_first=first if scored else None,
-        tie_last=last if scored else None,
-        intents=_intents_of(ones, sparse),
-    )
+    lengths, pooled = np.array([len(one.grades) for one in ones]), (pool_list, pool_grade.astype(float))
+    more: dict[str, Any] = {"intents": _intents_of(ones, sparse)}
+    if all(len(one.scores) == len(one.grades) for one in ones):
+        more |= {"score": score.astype(float), "tie_first": first, "tie_last": last}
+    return Batch(len(ones), at, rank, grade.astype(float), lengths, *pooled, **more)
 
 
 def _intents_of(ones: Sequence[One], sparse: bool) -> Intents:

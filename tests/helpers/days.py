@@ -55,7 +55,7 @@ class Log:
     ) -> Outcome:
         return run(self.spark, self.config(day, PERIOD if comparison is None else comparison, **more), progress)
 
-    def rows(self, day: str, *names: str) -> dict[tuple[str, ...], dict[str, Any]]:
+    def rows(self, day: str) -> dict[tuple[str, ...], dict[str, Any]]:
         """Published comparisons of a day by candidate, segment and metric."""
         table = read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
         return by_key([row.asDict() for row in table])

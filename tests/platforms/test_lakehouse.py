@@ -563,11 +563,11 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     assert [row["mean"] for row in spark.table(table).collect()] == [1 / 2]
 
 
-@pytest.mark.parametrize("make", [in_folder, in_own_catalog, in_iceberg])
+@pytest.mark.parametrize("place", [in_folder, in_own_catalog, in_iceberg], indirect=True)
 def test_what_is_published_is_derived_again_and_a_changed_row_or_log_is_named(
-    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+    spark: SparkSession, tmp_path: Path, place: Place
 ) -> None:
-    place, rows = make(spark, tmp_path), [*a_list([0, 1], "u"), *a_list([0, 1], "u", "b")]
+    rows = [*a_list([0, 1], "u"), *a_list([0, 1], "u", "b")]
     log = parquet(tmp_path / "log", rows)
     done = run(spark, settings(log, place.sink))
     sink = Sink(**place.sink)
