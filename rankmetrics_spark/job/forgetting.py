@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, tables_on_record
-from rankmetrics_spark.job.verifying import rows_of_run
+from rankmetrics_spark.job.verifying import as_seen, rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.sources import ids_in
 from rankmetrics_spark.words import UNITS, counted_in
@@ -47,11 +47,11 @@ class _Erasing(sinks.ParquetFolder):
     """An output whose users are erased: other days are those that a run has seen, without these users."""
 
     ids: DataFrame = None  # type: ignore[assignment]
-    seen: Sequence[str] = ()
+    seen: Callable[[Mapping[str, Pointer]], dict[str, Pointer]] = lambda pointers: {}
 
     def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer, of days that the run has seen: as they are now."""
-        return {date: each for date, each in super().pointers().items() if date in self.seen}
+        """Date -> its pointer, as far as the run has seen them: as they are now."""
+        return self.seen(super().pointers())
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of the others."""
@@ -206,7 +206,8 @@ class _Output:
         from rankmetrics_spark.job import Context, Steps, staged_tables
 
         config = self._config(entry, date, record, stored["user_metrics"])
-        store.seen = [day for day in record.get(DAYS_SEEN, ()) if day != date]
+        days = {*record.get(DAYS_SEEN, ())} - {date}
+        store.seen = partial(as_seen, date=date, run=entry.run_id, days=days)
         with session_settings(self.spark, config.spark) as refused:
             tables = replace(tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))

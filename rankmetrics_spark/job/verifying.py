@@ -2,8 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,11 +74,11 @@ class _Scratch(sinks.ParquetFolder):
     """A temporary output; what it reads of other days is what another output holds of them."""
 
     of: sinks.Store = None  # type: ignore[assignment]
-    seen: Sequence[str] = ()
+    seen: Callable[[Mapping[str, Pointer]], dict[str, Pointer]] = lambda pointers: {}
 
     def pointers(self) -> dict[str, Pointer]:
-        """Date -> its pointer, of days that the run has seen: as they are now."""
-        return {date: each for date, each in self.of.pointers().items() if date in self.seen}
+        """Date -> its pointer, as far as the run has seen them: as they are now."""
+        return self.seen(self.of.pointers())
 
     def pointer(self, date: str) -> Pointer | None:
         """Nothing: the run is derived as the first one of its date."""
@@ -190,7 +190,8 @@ class _Derived:
             texts[PLAN] = plans[0]
         for path, text in texts.items():
             (self.folder / path).write_text(text, encoding="utf-8")
-        return partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=self.seen)
+        seen = partial(as_seen, date=self.pointer.date, run=self.entry.run_id, days=self.seen)
+        return partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=seen)
 
     def again(
         self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None, without: DataFrame | None
@@ -299,6 +300,19 @@ class _Derived:
             raise DifferenceError("; ".join([*differences, *(f"derived with {each}" for each in other)]))
         verified.rows.extend(rows)
         verified.other.extend(each for each in other if each not in verified.other)
+
+
+def as_seen(pointers: Mapping[str, Pointer], date: str, run: str, days: Collection[str]) -> dict[str, Pointer]:
+    """The pointers of these days, and of a run's own date what earlier runs have published and it has not replaced.
+
+    >>> own = Pointer("2026-11-08", (Entry("r1", ("a",)), Entry("r2", ("b",)), Entry("r3", ("c",))))
+    >>> as_seen({own.date: own}, own.date, "r2", [])[own.date].run_of()
+    {'a': 'r1'}
+    """
+    seen = {day: each for day, each in pointers.items() if day in days}
+    if before := tuple(each for day in {date} & {*pointers} for each in pointers[day].entries if each.run_id < run):
+        seen[date] = replace(pointers[date], entries=before)
+    return seen
 
 
 def rows_of_run(
