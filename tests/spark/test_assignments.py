@@ -4,7 +4,7 @@ import csv
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -48,21 +48,13 @@ def check_golden(users: list[Any], means: list[Any]) -> None:
     arms = {f"{test}:{arm}": each for test, of_test in TESTS.items() for arm, each in of_test["arms"].items()}
     found: dict[str, dict[str, Any]] = {}
     for row in users:
-        found.setdefault(row["experiment_id"], {})[row["user_id"]] = {
-            "n_lists": row["n_lists"],
-            "ndcg": row["ndcg_at_3"],
-        }
+        value = {"n_lists": row["n_lists"], "ndcg": pytest.approx(row["ndcg_at_3"], abs=1e-12)}
+        found.setdefault(row["experiment_id"], {})[row["user_id"]] = value
     for name, arm in arms.items():
-        expected = {
-            user: {**each, "ndcg": pytest.approx(each["ndcg"], abs=1e-12)} for user, each in arm["users"].items()
-        }
-        assert found[name] == expected
+        assert arm["users"] == found[name]
         (row,) = (row for row in means if row["experiment_id"] == name and row["metric"] == "ndcg@3")
-        assert (row["n_users"], row["n_assigned"], row["test_name"]) == (
-            arm["n_users"],
-            arm["n_assigned"],
-            name.split(":")[0],
-        )
+        assert (row["n_users"], row["n_assigned"]) == (arm["n_users"], arm["n_assigned"])
+        assert row["test_name"] == name.split(":")[0]
         assert row["mean"] == pytest.approx(arm["mean_ndcg"], abs=1e-12)
     assert found.keys() == arms.keys()
 
@@ -184,17 +176,19 @@ def at(time: str) -> str:
 
 def lists(*texts: tuple[str, str, str]) -> list[dict[str, Any]]:
     return [
-        {
-            "user": user,
-            "request": request,
-            "seen": at(time),
-            "item": item,
-            "position": rank,
-            "relevance": int(rank == 1),
-        }
-        for user, request, time in texts or LOG
-        for rank, item in enumerate("ab", 1)
-    ]
+        {"user": user, "request": request, "seen": at(time), "item": item, "position": rank,
+         "relevance": int(rank == 1)}
+        for user, request, time in texts or LOG for rank, item in enumerate("ab", 1)
+    ]  # fmt: skip
+
+
+def clicked(ranks: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Lists of three items each: (user, instant) -> the rank of the click."""
+    return [
+        {"user": user, "request": user + at, "seen": at, "item": item, "position": place,
+         "relevance": int(place == rank)}
+        for (user, at), rank in ranks.items() for place, item in enumerate("xyz", 1)
+    ]  # fmt: skip
 
 
 def assigned(*texts: str) -> list[dict[str, Any]]:
@@ -203,12 +197,8 @@ def assigned(*texts: str) -> list[dict[str, Any]]:
     for text in texts:
         name, user, time = text.split()
         test, _, arm = name.rpartition(":")
-        arm = arm.replace(";", ":")
-        rows.append(
-            {"test": test, "arm": arm, "user": user, "time": at(time)}
-            if test
-            else {"arm": arm, "user": user, "time": at(time)}
-        )
+        of_test = {"test": test} if test else {}
+        rows.append({**of_test, "arm": arm.replace(";", ":"), "user": user, "time": at(time)})
     return rows
 
 
@@ -400,29 +390,24 @@ def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
     late = assigned(*(f"{test}:{'ab'[i % 2]} {user} {first[test]}" for test in "sr" for i, user in enumerate(users)))
     known = assigned(*(f"t:{'ab'[i % 2]} {user} {first['t']}" for i, user in enumerate(users)))
 
-    def log_of(day: str, shift: int) -> tuple[dict[tuple[str, str], int], list[dict[str, Any]]]:
-        """The rank of the click of each list of a day, and its rows."""
-        shown, rng = [(user, f"{day}T{hour}:00:00Z") for hour in (10, 11, 12) for user in users], random.Random(shift)
-        rank = {each: rng.randint(1, 3) for each in shown}
-        return rank, [
-            {"user": user, "request": user + at, "seen": at, "item": item, "position": place,
-             "relevance": int(place == rank[user, at])}
-            for user, at in shown for place, item in enumerate("xyz", 1)
-        ]  # fmt: skip
+    def ranks_of(day: str, shift: int) -> dict[tuple[str, str], int]:
+        """The rank of the click of each list of a day."""
+        rng = random.Random(shift)
+        return {(user, f"{day}T{hour}:00:00Z"): rng.randint(1, 3) for hour in (10, 11, 12) for user in users}
 
     def compared(runs: list[tuple[str, int]]) -> dict[str, Any]:
         """Test -> its row in the last run, which knows all of them."""
         for day, shift in runs:
             request = {"baseline": "a", "period": {"from": days[0], "to": day}}
             of_users = known + (late if day == days[-1] else [])
-            log = log_of(day, shift)[1]
+            log = clicked(ranks_of(day, shift))
             done = run_of(spark, tmp_path, of_users, log, comparison=request, evaluation_date=day)
         return {row["test_name"]: row for row in done.comparisons.collect()}
 
     for runs, shifts in (([*zip(days, (0, 1, 2), strict=True)], (0, 1, 2)), ([(days[1], 5), (days[2], 2)], (0, 5, 2))):
         found, ranks = compared(runs), dict[tuple[str, str], int]()
         for day, shift in zip(days, shifts, strict=True):
-            ranks |= log_of(day, shift)[0]
+            ranks |= ranks_of(day, shift)
         for test, start in counts_from.items():
             values = [[1 / ranks[each] for each in ranks if each[0] == user and each[1] >= start] for user in users]
             assert {len(of_user) for of_user in values} == {8 if test == "t" else 6}
@@ -434,7 +419,8 @@ def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
             # A test that was not known has not been looked at.
             assert row["look"] == (3 if test == "t" else 1)
     request = {"baseline": "a", "period": {"from": days[0], "to": days[2]}}
-    done = run_of(spark, tmp_path, late, log_of(days[2], 2)[1], comparison=request, evaluation_date=days[2])
+    log = clicked(ranks_of(days[2], 2))
+    done = run_of(spark, tmp_path, late, log, comparison=request, evaluation_date=days[2])
     assert [*done.record["period"]["runs"]] == days[:2]
 
 
@@ -444,17 +430,11 @@ def test_a_period_does_not_take_the_lists_of_its_users_from_a_run_of_another_log
     ranks = {"u1": (1, 2), "u2": (2, 3), "u3": (3, 1), "u4": (1, 3)}
     days = ("2026-11-20", "2026-11-21")
 
-    def log_of(at: int, users: Iterable[str]) -> list[dict[str, Any]]:
-        return [
-            {"user": user, "request": user, "seen": f"{days[at]}T10:00:00Z", "item": item, "position": place,
-             "relevance": int(place == ranks[user][at])}
-            for user in users for place, item in enumerate("xyz", 1)
-        ]  # fmt: skip
-
     for test, at, users in (("t", 0, ranks), ("s", 0, ("u1", "u2")), ("t", 1, ranks)):
         of_users = assigned(*(f"{test}:{'ab'[i % 2]} {user} 09:00" for i, user in enumerate(ranks)))
         request = {"baseline": "a", "period": {"from": days[0], "to": days[at]}}
-        done = run_of(spark, tmp_path, of_users, log_of(at, users), comparison=request, evaluation_date=days[at])
+        log = clicked({(user, f"{days[at]}T10:00:00Z"): ranks[user][at] for user in users})
+        done = run_of(spark, tmp_path, of_users, log, comparison=request, evaluation_date=days[at])
     (row,) = done.comparisons.collect()
     means = [(1 / ranks[user][0] + 1 / ranks[user][1]) / 2 for user in ranks]
     assert row["mean_baseline"] == pytest.approx((means[0] + means[2]) / 2, rel=1e-12)
@@ -680,11 +660,8 @@ def test_lists_from_before_the_exposure_to_a_test_reduce_its_variance(spark: Spa
     of_s += assigned("r:a u0 2026-11-18T09:00:00Z", "r:b u1 2026-11-18T09:00:00Z")  # a test from the first day on
     cuped: dict[str, Any] = {"before": "exposure", "days": 1}
     for day in (*days, days[-1]):  # the last one again
-        log = [
-            {"user": user, "request": user + at, "seen": at, "item": item, "position": place,
-             "relevance": int(place == rank[user, at]), "pre": sum(before[user]) / len(before[user])}
-            for user, at in shown if at.startswith(day) for place, item in enumerate("xyz", 1)
-        ]  # fmt: skip
+        log = clicked({each: rank[each] for each in shown if each[1].startswith(day)})
+        log = [{**row, "pre": sum(before[row["user"]]) / len(before[row["user"]])} for row in log]
         compared = {"baseline": "a", "cuped": cuped if day > days[0] else None}
         done = run_of(spark, tmp_path / "all", of_s + of_t, log, comparison=compared, evaluation_date=day)
     found = {row["test_name"]: row for row in done.comparisons.collect()}

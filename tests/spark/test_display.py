@@ -157,13 +157,10 @@ def hooks(of: object) -> set[str]:
 def test_a_result_holds_what_the_docs_say_and_its_text_says_what_was_asked(spark: SparkSession) -> None:
     result = evaluate(impressions(spark, a_list([1])), ["ap@10", "rr"], baseline="a b\n")
     assert {*dir(result)} - hooks(result) == documented("Result") >= {"user_metrics", "check", "plot"}
-    assert (
-        str(result)
-        == repr(result)
-        == (
-            "Result of ap@10, rr by position under the convention standard, every experiment compared with 'a b\\n'; "
-            "user_metrics, experiment_metrics, comparisons and quarantine are computed when they are read"
-        )
+    assert str(result) == repr(result)
+    assert str(result) == (
+        "Result of ap@10, rr by position under the convention standard, every experiment compared with 'a b\\n'; "
+        "user_metrics, experiment_metrics, comparisons and quarantine are computed when they are read"
     )
     assert all(name.endswith("_") for name in hooks(result)) and "_repr_html_" in hooks(result)
     result = evaluate(impressions(spark, a_list([1])), "ap", convention="trec_eval")
@@ -188,13 +185,10 @@ def test_the_outcome_of_a_run_holds_what_the_docs_say_and_its_text_says_what_it_
     lenient = {"max_invalid_fraction": 1}
     done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap"], quality=lenient))
     assert {*dir(done)} - hooks(done) == documented("Outcome") >= {"user_metrics", "record", "plot"}
-    assert (
-        str(done)
-        == repr(done)
-        == (
-            f"Outcome of run {done.run_id}: 3 rows evaluated, 1 left out, experiments: 2; rows written to {done.path}: "
-            f"user_metrics 2, quarantine 1, experiment_metrics 2, checks {done.checks.count()}"
-        )
+    assert str(done) == repr(done)
+    assert str(done) == (
+        f"Outcome of run {done.run_id}: 3 rows evaluated, 1 left out, experiments: 2; rows written to {done.path}: "
+        f"user_metrics 2, quarantine 1, experiment_metrics 2, checks {done.checks.count()}"
     )
 
 
@@ -317,10 +311,7 @@ def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: st
     source = Source(path=log, columns=COLUMNS, segments=["device"])
     request = Config(source=source, metrics="ap@10,dcg@10", sink=Sink(path=out), evaluation_date="2026-11-20")
     run(spark, replace(request, comparison=replace(request.comparison, baseline="control")))
-    tables = local_tables(out)
-    if tables is None:
-        pytest.fail(f"{out} is not on this machine")
-    mine, theirs = figures_of(tables), figures_of(spark_tables(spark, Sink(path=out)))
+    mine, theirs = figures_of(local_tables(out)), figures_of(spark_tables(spark, Sink(path=out)))
     for name in ("means", "comparisons", "users"):
         one, other = (
             sorted(({key: row[key] for key in sorted(row)} for row in getattr(each, name)), key=repr)
@@ -342,17 +333,16 @@ def test_the_changes_of_paired_users_are_those_of_the_stored_users_on_both_reade
 ) -> None:
     # Each user has one relevant item: reciprocal ranks 1, 1/2, 1/3, 1/4 in a; one rank worse, the same or better in b.
     ranks = {f"u{i}": (1 + i % 4, 1 + (i + i // 4) % 4) for i in range(12)}
-    lists = [
-        a_list([int(rank == result[side]) for rank in range(1, 5)], user, name)
+    rows = [
+        row
         for user, result in ranks.items()
-        for side, name in enumerate("ab")
+        for rank, name in zip(result, "ab", strict=True)
+        for row in a_list([int(rank == place) for place in range(1, 5)], user, name)
     ]
-    out = tmp_path / "out"
-    log = parquet(tmp_path / "log", [row for rows in lists for row in rows])
+    out, log = tmp_path / "out", parquet(tmp_path / "log", rows)
     run(spark, config(log, out, metrics=["rr"], comparison={"baseline": "a"}))
-    tables = local_tables(str(out))
-    assert tables
-    mine, theirs = (figures_of(each).user_changes for each in (tables, spark_tables(spark, Sink(path=str(out)))))
+    readers = (local_tables(str(out)), spark_tables(spark, Sink(path=str(out))))
+    mine, theirs = (figures_of(each).user_changes for each in readers)
     steps = Counter()
     for before, after in ranks.values():
         change = 1 / after - 1 / before

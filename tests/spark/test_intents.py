@@ -28,15 +28,8 @@ if TYPE_CHECKING:
 
     from tests.helpers.commands import Call
 
-METRICS = (
-    "alpha_ndcg@3",
-    "alpha_ndcg@20",
-    "alpha_ndcg(alpha=0.3)@5",
-    "err_ia@1",
-    "err_ia@10",
-    "distinct@2",
-    "distinct@9",
-)
+OF_RANKS = ("alpha_ndcg@3", "alpha_ndcg@20", "alpha_ndcg(alpha=0.3)@5", "err_ia@1", "err_ia@10")
+METRICS = (*OF_RANKS, "distinct@2", "distinct@9")
 LOG = "experiment_id string, user_id string, item_id string, position int, score double, relevance double, "
 TRUTH = "user_id string, item_id string, relevance double, "
 
@@ -165,12 +158,8 @@ def test_clicks_of_the_impressions_decide_whether_an_item_covers_the_intents_of_
 ) -> None:
     rows = a_list(("a", 0, None), ("b", 1, None))
     judged = [Judged("u", "a", 1, "1"), Judged("u", "b", 1, "2")]
-    result = evaluate(
-        log_of(spark, rows).drop("category"),
-        ["err_ia@2"],
-        truth_of(spark, judged),
-        judgement_columns={"intents": "subtopic"},
-    )
+    log, truth = log_of(spark, rows).drop("category"), truth_of(spark, judged)
+    result = evaluate(log, ["err_ia@2"], truth, judgement_columns={"intents": "subtopic"})
     assert values(result.user_metrics, "err_ia@2") == {"u": [pytest.approx(1 / 2 / 2 / (1 + 1 / 4))]}
 
 
@@ -183,17 +172,9 @@ def test_rows_of_an_item_for_other_intents_are_no_repeats(spark: SparkSession, t
     (tmp_path / "run").write_text("q Q0 a 1 2.0 mine\nq Q0 b 2 1.0 mine\n")
     counts = {}
     for metric in ("ap", "err_ia@2"):
-        done = run(
-            spark,
-            config(
-                tmp_path / "run",
-                tmp_path / metric,
-                metrics=[metric],
-                rank_by="score",
-                source={"format": "trec_run"},
-                judgements={"format": "trec_qrels", "path": str(tmp_path / "qrels")},
-            ),
-        )
+        truth = {"format": "trec_qrels", "path": str(tmp_path / "qrels")}
+        more = {"rank_by": "score", "source": {"format": "trec_run"}, "judgements": truth}
+        done = run(spark, config(tmp_path / "run", tmp_path / metric, metrics=[metric], **more))
         counts[metric] = done.record["judgements"]["repeated"]
     assert counts == {"ap": 2, "err_ia@2": 1}
     expected = ((1 + 1) + 1 / 2 / 2) / 2 / (1 + 1 / 4)
@@ -245,13 +226,8 @@ def obvious(
         items = tuple(row.item_id for row in shown)
         own_pool = tuple(zip(items, pairs, strict=True))
         of_pool = tuple((item, _without_none(known)) for item, known in pool.items())
-        one = One(
-            grades,
-            tuple(max(known.values()) for known in pool.values()),
-            items=items,
-            intents=tuple(pairs),
-            judged=of_pool if judged else own_pool,
-        )
+        best = tuple(max(known.values()) for known in pool.values())
+        one = One(grades, best, items=items, intents=tuple(pairs), judged=of_pool if judged else own_pool)
         value = by_definition(parse(metric).name, one, c, **parse(metric).arguments)
         result[key] = 0.0 if math.isnan(value) else value
     return result
@@ -277,7 +253,7 @@ CONVENTIONS = ["standard", {"relevant_from": 2}, {"ideal_pool": "shown"}]
 def test_the_values_are_those_of_the_definitions(spark: SparkSession, convention: Any, grades: str) -> None:
     rows, judged = random_rows(seed=5)
     log, truth, options = log_of(spark, rows), None, {"columns": COLUMNS}
-    names = [name for name in METRICS if grades != "looked up" or not name.startswith("distinct")]
+    names = METRICS if grades != "looked up" else OF_RANKS
     if grades != "shown":
         truth, log = truth_of(spark, judged), log.drop("relevance")
         options["judgement_columns"] = {"intents": "subtopic"}  # type: ignore[dict-item]
@@ -296,14 +272,9 @@ def test_lists_by_score_and_with_removed_items_have_the_values_of_the_definition
     # Ties by the rank, so that the order is that of the ranks.
     rows = [row._replace(score=1.0) for row in rows]
     rule = {"ties": "position", "unjudged": "removed"}
-    result = evaluate(
-        log_of(spark, rows).drop("relevance", "category"),
-        ["alpha_ndcg@5", "err_ia@5"],
-        truth_of(spark, judged),
-        rank_by="score",
-        convention=rule,
-        judgement_columns={"intents": "subtopic"},
-    )
+    options: Any = {"rank_by": "score", "convention": rule, "judgement_columns": {"intents": "subtopic"}}
+    log = log_of(spark, rows).drop("relevance", "category")
+    result = evaluate(log, ["alpha_ndcg@5", "err_ia@5"], truth_of(spark, judged), **options)
     actual = by_user(result.user_metrics)
     for name in ("alpha_ndcg@5", "err_ia@5"):
         expected = obvious(rows, name, resolve(rule), judged, own=False)
@@ -343,14 +314,9 @@ def test_users_who_were_shown_nothing_count_zero(spark: SparkSession) -> None:
     rows = a_list(("a", None, ["1"]))
     judged = [Judged("u", "a", 1, "1"), Judged("unseen", "a", 1, "1"), Judged("none", "a", 0, "1")]
     names = ["alpha_ndcg@3", "err_ia@3", "distinct@3"]
-    result = evaluate(
-        log_of(spark, rows).drop("relevance"),
-        names,
-        truth_of(spark, judged),
-        columns=COLUMNS,
-        judgement_columns={"intents": "subtopic"},
-        convention={"population": "judged", "zero_relevant": "one"},
-    )
+    options: Any = {"columns": COLUMNS, "judgement_columns": {"intents": "subtopic"}}
+    options["convention"] = {"population": "judged", "zero_relevant": "one"}
+    result = evaluate(log_of(spark, rows).drop("relevance"), names, truth_of(spark, judged), **options)
     most = sum(0.5 ** (i - 1) / i for i in range(1, 4))
     assert values(result.user_metrics, *names) == {
         "u": [1.0, pytest.approx(1 / most), 1],

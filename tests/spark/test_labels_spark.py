@@ -18,7 +18,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Convention, parse
 from rankmetrics_spark.studies.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
 from rankmetrics_spark.studies.weighting import COEC_COLUMNS
-from tests.helpers.logs import exact
+from tests.helpers.logs import by_user, exact
 from tests.helpers.messages import refusal
 from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
 
@@ -139,8 +139,8 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
 def test_row_order_partitions_and_faulty_rows_change_no_bit(spark: SparkSession) -> None:
     users = users_at_random(random.Random(8), 60, 2)
     rows, labels = log_of(users), qrels_of(users)
-    sound = ("a", "u00", "x", 1, 0.0)
-    faulty = [(*sound[:at], None, *sound[at + 1 :]) for at in range(4)]
+    faulty = [("a", "u00", None, 1, 0.0), ("a", "u00", "x", None, 0.0)]
+    faulty += [(None, "u00", "x", 1, 0.0), ("a", None, "x", 1, 0.0)]
     no_labels = [("u00", None, 1.0), (None, "a", 1.0), ("u00", "b", None), ("u00", "b", math.nan)]
     # A repeated item counts at its best rank, a repeated judgement with its highest grade.
     repeats = [(name, user, item, rank + 40, score) for name, user, item, rank, score in rows[:30]]
@@ -215,13 +215,9 @@ def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSes
     log, qrels = tables(spark, users)
     from_0 = log.withColumn("position", F.expr("position - 1"))
     n_first, n_second = (log.where(f"position = {rank}").count() for rank in (1, 2))
+    seem = f"{n_first} rows have a rank below 1, and there are {n_second} lists: the ranks seem to start at 0; "
     for result, kind, message in (
-        (
-            unjudged(from_0, qrels),
-            InputError,
-            f"{n_first} rows have a rank below 1, and there are {n_second} lists: the ranks seem to start at 0; set "
-            "first_rank to 0",
-        ),
+        (unjudged(from_0, qrels), InputError, f"{seem}set first_rank to 0"),
         (unjudged(log, qrels, baseline="zz"), ConfigError, "unknown experiment 'zz'; known: a, b"),
     ):
         error = refusal(getattr(result, name).collect)
@@ -264,9 +260,8 @@ def test_several_requests_of_a_user_and_faulty_rows_are_refused(spark: SparkSess
     users = users_at_random(random.Random(13), 30, 1)
     log, qrels = tables(spark, users)
     more = log.withColumn("item_id", F.expr("concat(item_id, 'z')"))
-    assert "name the column of the request as the user (columns.user)" in str(
-        refusal(unjudged(log.unionAll(more), qrels, "p@3").pairs.collect)
-    )
+    several = refusal(unjudged(log.unionAll(more), qrels, "p@3").pairs.collect)
+    assert "name the column of the request as the user (columns.user)" in str(several)
     n = log.count()
     faulty = log.unionAll(log.limit(n // 50).withColumn("item_id", F.lit(None).cast("string")))
     assert f"{n // 50} of {n + n // 50} rows are faulty (" in str(refusal(unjudged(faulty, qrels, "p@3").means.collect))
@@ -323,8 +318,8 @@ def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: Spa
 def test_the_order_of_the_log_changes_no_bit_and_faulty_rows_are_left_out(spark: SparkSession) -> None:
     rows = clicked(np.random.default_rng(4), 40, {"a": 0.9, "b": 0.5, "c": 0.3}, [0.9, 0.5, 0.1])
     one = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
-    sound = ("q0", "a", 1, 1)
-    faulty = [*((*sound[:at], None, *sound[at + 1 :]) for at in range(4)), ("q0", "a", 0, 1), ("q0", "a", 99, 1)]
+    faulty = [(None, "a", 1, 1), ("q0", None, 1, 1), ("q0", "a", None, 1)]
+    faulty += [("q0", "a", 0, 1), ("q0", "a", 1, None), ("q0", "a", 99, 1)]
     shuffled = spark.createDataFrame([*rows[::-1], *faulty], CLICKS).repartition(4, "position")
     with pytest.raises(
         InputError, match=r"5 of 126 rows are faulty \(3.97%, allowed 1.00%: max_invalid_fraction is 0.01"
@@ -345,8 +340,8 @@ def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_item
     log = spark.createDataFrame(rows, CLICKS)
     plain = by_item(coec_judgements(log, columns=ROLES))
     weighted = by_item(coec_judgements(log, columns=ROLES, propensities=propensities(log, replicates=99)))
-    of_ranks = [{"rank": rank, "propensity": p} for rank, p in enumerate(seen, start=1)]
-    known = by_item(coec_judgements(log, columns=ROLES, propensities=of_ranks))
+    true = [{"rank": 1 + at, "propensity": p} for at, p in enumerate(seen)]
+    known = by_item(coec_judgements(log, columns=ROLES, propensities=true))
     for item, attractive in quality.items():
         error = 1 / math.sqrt(known["q", item]["n_clicks"])
         assert known["q", item]["relevance"] == pytest.approx(attractive, rel=4 * error)
@@ -367,8 +362,7 @@ def test_the_table_serves_as_judgements(spark: SparkSession) -> None:
         spark.createDataFrame(lists, LOG), metrics=["dcg@1", "p@2"], judgements=judgements,
         columns={"relevance": None}, convention={"relevant_from": 1},
     )  # fmt: skip
-    users = result.user_metrics.select("experiment_id", "user_id", "dcg_at_1", "p_at_2").collect()
-    values = {(name, query): (dcg, p) for name, query, dcg, p in users}
+    values = {key: (row["dcg_at_1"], row["p_at_2"]) for key, row in by_user(result.user_metrics).items()}
     for query in ("q0", "q1"):
         relevant = {item for item in "abc" if grades[query, item] >= 1}
         assert values["good", query] == (pytest.approx(grades[query, "a"]), len(relevant & {*"ab"}) / 2)
@@ -385,7 +379,5 @@ def test_few_impressions_and_ranks_without_clicks_have_no_row_and_grades_are_ref
     with pytest.raises(InputError, match="the relevance of 1 rows is neither 0 nor 1, such as 3; allowed: clicks"):
         coec_judgements(spark.createDataFrame([*rows, ("q", "a", 1, 3)], CLICKS), columns=ROLES)
     with pytest.raises(InputError, match=r"the relevance of 2 rows is neither 0 nor 1, such as 0\.5; allowed"):
-        coec_judgements(
-            [*({"query": "q", "item": "a", "position": 1, "relevance": click} for click in (0.5, 0.25, 1.0, 0.0))],
-            columns=ROLES,
-        )
+        clicks = [{"query": "q", "item": "a", "position": 1, "relevance": click} for click in (0.5, 0.25, 1.0, 0.0)]
+        coec_judgements(clicks, columns=ROLES)

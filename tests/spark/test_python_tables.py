@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -129,17 +130,9 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
             "wide": pa.array([Decimal("1.25"), Decimal("-3.50")], pa.decimal256(40, 2)),
         }
     )
-    types = dict(spark_table(table, "impressions").dtypes)
-    assert {name: types[name] for name in types if name != "at"} == {
-        "experiment_id": "string",
-        "user_id": "bigint",
-        "item_id": "string",
-        "position": "smallint",
-        "relevance": "float",
-        "nothing": "double",
-        "day": "date",
-        "wide": "decimal(38,2)",
-    }
+    _, (*types, _, of_nothing, of_day, of_wide) = zip(*spark_table(table, "impressions").dtypes, strict=True)
+    assert types == ["string", "bigint", "string", "smallint", "float"]
+    assert (of_nothing, of_day, of_wide) == ("double", "date", "decimal(38,2)")
     first, second = spark_table(table, "impressions").orderBy("position").collect()
     assert (first.experiment_id, first.user_id, first.relevance, first.nothing) == ("a", 1, 0.5, None)
     assert (second.experiment_id, second.user_id, str(second.relevance)) == (None, 2**31, "nan")
@@ -162,37 +155,26 @@ def test_a_row_may_lack_a_key(spark: SparkSession) -> None:
 
 
 MIXED = pd.DataFrame({"user_id": ["u", 1]})
+SEVERAL = "impressions: column 'user_id' has values of several types (int, str); allowed: one type per column"
+TAKES = "impressions: column 'at' has values that no engine takes:"
+NO_ROWS = "impressions has no rows, and its column 'user_id' has no type; allowed: a"
+CLOCK = pa.table({"at": pa.array([datetime.time(1)], pa.time64("us"))})
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (MIXED, "impressions: column 'user_id' has values of several types (int, str); allowed: one type per column"),
-        (
-            MIXED.to_dict("records"),
-            "impressions: column 'user_id' has values of several types (int, str); allowed: one",
-        ),
+        (MIXED, SEVERAL),
+        (MIXED.to_dict("records"), SEVERAL),
         (pd.DataFrame([["u", "v"]], columns=["user_id", "user_id"]), "several columns named 'user_id'; allowed: each"),
         (pd.DataFrame(index=[1]), "impressions is a table without columns"),
-        (
-            pd.DataFrame(columns=["user_id"]),
-            "impressions has no rows, and its column 'user_id' has no type; allowed: a",
-        ),
+        (pd.DataFrame(columns=["user_id"]), NO_ROWS),
         ([], "impressions is a list without rows; allowed: a DataFrame"),
         (({"user_id"},), "impressions is a tuple without dicts; allowed: a DataFrame"),
         (pd.Series(["u"]), "impressions is a pandas.core.series.Series; allowed: a DataFrame"),
-        (
-            pa.table({"a": pa.array([2**64 - 1], pa.uint64())}),
-            "impressions: column 'a' has values that no engine takes: Integer value 18446744073709551615 not in range",
-        ),
-        (
-            pa.table({"at": pa.array([datetime.time(1)], pa.time64("us"))}),
-            "impressions: column 'at' has values that no engine takes: they have the type time64[us]; allowed: text",
-        ),
-        (
-            pd.DataFrame({"at": [pd.Period("2026-01")]}),
-            "impressions: column 'at' has values that no engine takes: they",
-        ),
+        (pa.table({"at": pa.array([2**64 - 1], pa.uint64())}), f"{TAKES} Integer value {2**64 - 1} not in range"),
+        (CLOCK, f"{TAKES} they have the type time64[us]; allowed: text"),
+        (pd.DataFrame({"at": [pd.Period("2026-01")]}), f"{TAKES} they"),
     ],
 )
 def test_what_is_no_table_of_one_type_per_column_is_refused(spark: SparkSession, table: Any, message: str) -> None:
@@ -370,34 +352,18 @@ def log_of_all() -> list[dict[str, Any]]:
     """A log that every function reads: two users of two experiments, with what each needs beside the ranks."""
     lists = (("a", "u", 1), ("a", "v", 2), ("b", "u", 2), ("b", "v", 0))
     return [
-        {
-            "experiment_id": experiment,
-            "user_id": user,
-            "item_id": item,
-            "query": "q",
-            "position": rank,
-            "score": 1 / rank,
-            "relevance": int(rank == hit),
-            "propensity": 0.5,
-            "team": ("x", "y")[(rank + len(user)) % 2],
-        }
-        for experiment, user, hit in lists
-        for rank, item in enumerate("ij" if experiment == "a" else "ji", 1)
+        Shown(name, user, item, rank, int(rank == hit))._asdict()
+        | {"query": "q", "score": 1 / rank, "propensity": 0.5, "team": ("x", "y")[(rank + len(user)) % 2]}
+        for name, user, hit in lists
+        for rank, item in enumerate("ij" if name == "a" else "ji", 1)
     ]
 
 
 USERS = [
-    {
-        "experiment_id": experiment,
-        "user_id": f"u{at}",
-        "n_lists": 1,
-        "n_relevant": 1,
-        "evaluation_date": day,
-        "convention_hash": "c",
-        "rr": at / 4,
-    }
+    {"experiment_id": name, "user_id": f"u{at}", "evaluation_date": day, "rr": at / 4}
+    | {"n_lists": 1, "n_relevant": 1, "convention_hash": "c"}
     for day in ("2026-11-20", "2026-11-21")
-    for experiment, at in (("a", 1), ("a", 2), ("b", 3), ("b", 4))
+    for name, at in (("a", 1), ("a", 2), ("b", 3), ("b", 4))
 ]
 JUDGED = [{"user_id": user, "item_id": "i", "relevance": 1} for user in "uv"]
 
@@ -462,6 +428,10 @@ def test_empty_chunks_of_a_table_change_nothing(spark: SparkSession, name: str) 
     assert rows_of(read(table)) == expected
 
 
+def of_unjudged(name: str) -> Any:
+    return getattr(unjudged(log_of_all(), JUDGED, ["p@2"], baseline="nobody"), name)
+
+
 FROM_0 = [{**row, "position": row["position"] - 1} for row in log_of_all()]
 NOBODY = "unknown experiment 'nobody'; known: a, b"
 # Two of the eight rows of the log are at rank 0, and so is one of each list.
@@ -482,11 +452,7 @@ LATE: dict[str, tuple[Callable[[], Any], type[RankmetricsError], str]] = {
     "coec_judgements": (lambda: coec_judgements(FROM_0), InputError, RANKS),
     "propensities": (lambda: propensities(FROM_0, ["query", "item_id"]), InputError, RANKS),
     **{
-        f"{name} of unjudged": (
-            lambda name=name: getattr(unjudged(log_of_all(), JUDGED, ["p@2"], baseline="nobody"), name),  # type: ignore[misc]
-            ConfigError,
-            NOBODY,
-        )
+        f"{name} of unjudged": (partial(of_unjudged, name), ConfigError, NOBODY)
         for name in ("users", "means", "pairs", "to_judge")
     },
     "plan": (lambda: plan(USERS, "ap"), ConfigError, "user_metrics has no column for ap"),
@@ -505,21 +471,13 @@ def test_what_a_call_refuses_is_its_own_error_also_when_its_rows_are_read_later(
 
 def test_every_action_of_a_result_raises_the_error_of_its_call(spark: SparkSession) -> None:
     table = changed(log_of_all(), "nobody")
-    actions: dict[str, Callable[[], Any]] = {
-        **{name: getattr(table, name) for name in ("collect", "count", "first", "head", "isEmpty", "show", "toPandas")},
-        "take": lambda: table.take(1),
-        "tail": lambda: table.tail(1),
-        "rows one by one": lambda: [*table.toLocalIterator()],
-        **{
-            name: getattr(table, name)
-            for name in ("toArrow", "to_polars")
-            if hasattr(table, name) and find_spec("polars")
-        },
-    }
-    for name, action in actions.items():
+    names = ["collect", "count", "first", "head", "isEmpty", "show", "toPandas"]
+    names += [name for name in ("toArrow", "to_polars") if hasattr(table, name) and find_spec("polars")]
+    actions = [getattr(table, name) for name in names]
+    for action in (*actions, lambda: table.take(1), lambda: table.tail(1), lambda: [*table.toLocalIterator()]):
         with pytest.raises(ConfigError, match=f"^{NOBODY}$"):
             action()
-            pytest.fail(f"{name} raises nothing")
+            pytest.fail(f"{action} raises nothing")
     good = changed(log_of_all(), "a")
     assert good.count() == len(good.collect()) == len([*good.toLocalIterator()]) == 2
 
