@@ -159,7 +159,7 @@ def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
         """What a sentence says of a field."""
         name, form = place.groups()
         value = value_of(name)
-        text = ", ".join(value) if isinstance(value, tuple) else str(value)
+        text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         return paths[name] if not form else text if form == "=" else _shown(value)
 
     for conditions, sentence in RULES.get(section, ()):

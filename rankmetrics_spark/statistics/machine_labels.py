@@ -151,7 +151,7 @@ def machine_helps(n: float, n_different: int, rho: float) -> bool:
     >>> machine_helps(20, 10, 0.3), machine_helps(20, 10, 0.2), machine_helps(20, 9, 0.9)
     (True, False, False)
     """
-    return n >= LEAST_JUDGED and n_different >= LEAST_DIFFERENT and rho > 1 / np.sqrt(n - 2)
+    return bool(n >= LEAST_JUDGED and n_different >= LEAST_DIFFERENT and rho > 1 / np.sqrt(n - 2))
 
 
 def effective_number(weights: Floats) -> float:

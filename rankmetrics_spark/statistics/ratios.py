@@ -68,7 +68,7 @@ def within_strata(
 
     >>> arms = [Moments.of([0.0, 2.0]), Moments.of([3.0, 5.0])]
     >>> test, of = within_strata((arms[0], arms[1]), [np.array([2]), np.array([2])], 0.95)  # one stratum: Welch's test
-    >>> [float(each[0]) for each in (test.difference, test.standard_error**2, test.df, of.mean)]
+    >>> [round(float(each[0]), 9) for each in (test.difference, test.standard_error**2, test.df, of.mean)]
     [3.0, 2.0, 2.0, 1.0]
     """
     own, other = (np.asarray(size, float) for size in sizes)

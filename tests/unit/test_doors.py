@@ -30,6 +30,7 @@ BEHIND = {
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
     "job.lineage": "an endpoint refuses an event, with its address in the error",
     "job.results": "rows are read back, or must not be",
+    "job.verifying": "of a date, the run alone that a test has just published is derived again",
     "report.assets": "libraries are missing, and the disk is full",
     "report.console": "the printers are replaced",
     "report.beside": "the looks at the rows are counted",
