@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
-from rankmetrics_spark.layouts import Arrays
+from rankmetrics_spark.layouts import Arrays, flat
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
 
@@ -163,11 +163,16 @@ def _sums_of_batch(
             # Who was judged and shown nothing has one list, which is empty.
             lists = np.maximum(np.where(np.isnan(n), every, n), 1).astype(np.float64)
         cells.append(_cells(values, lists, counts))
-    names, experiment = coded(columns[sch.EXPERIMENT])
-    rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)
+    # A list with an array of experiments counts in each of them.
+    own, many = columns[sch.EXPERIMENT], pa.types.is_nested(columns[sch.EXPERIMENT].type)
+    row, own = flat(own) if many else (np.arange(len(own)), own)
+    names, experiment = coded(own)
+    rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)[row]
     for labels, label in splits:
-        code = (rules * len(names) + experiment) * len(labels) + label
-        groups, group = np.unique(code, return_inverse=True)
+        code = (rules * len(names) + experiment) * len(labels) + label[row]
+        order = np.argsort(code, kind="stable")
+        starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+        groups = code[order[starts]]
         keys = (
             [names[i] for i in groups // len(labels) % len(names)],
             [labels[i] for i in groups % len(labels)],
@@ -175,7 +180,9 @@ def _sums_of_batch(
         )
         repeated = [key * len(metrics) for key in keys]
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
-        totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
+        # Most batches hold one experiment.
+        places = row[order] if len(groups) > 1 or many else slice(None)
+        totals = [_totals(of_part, places, starts, len(part)) for of_part, part in zip(cells, parts, strict=True)]
         yield repeated, np.concatenate(totals)
 
 
@@ -204,23 +211,17 @@ def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[F
     return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
-def _totals(cells: Sequence[Floats], group: Ints, size: int, n_metrics: int) -> Ints:
-    """(metrics * groups, kinds) sums: all groups of the first metric, then those of the second, ..."""
-    # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows. Most batches hold one
-    # experiment, and a plain sum is faster for a single group.
-    groups_of_metric = (np.arange(n_metrics)[:, None] * size + group).ravel() if size > 1 else group
+def _totals(cells: Sequence[Floats], places: Ints | slice, starts: Ints, n_metrics: int) -> Ints:
+    """(metrics * groups, kinds) sums: all groups of the first metric, then those of the second, ...
 
-    def added(cell: Floats) -> Floats:
-        if size == 1:
-            return np.asarray(cell.sum(axis=-1, keepdims=True))
-        of_all = groups_of_metric if cell.ndim > 1 else group
-        added_up = np.bincount(of_all, cell.ravel(), minlength=size * (len(of_all) // len(group)))
-        return np.asarray(added_up.reshape(-1, size), np.float64)
-
-    # The same array may serve several sums.
-    sums = {key: added(cell) for key, cell in {id(cell): cell for cell in cells}.items()}
-    rows = [np.broadcast_to(sums[id(cell)], (n_metrics, size)) for cell in cells]
-    return np.stack(rows, axis=-1).astype(np.int64).reshape(n_metrics * size, -1)
+    ``places`` are the rows in the order of their groups, ``starts`` where each group begins in it.
+    """
+    # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows. The same array may serve
+    # several sums.
+    distinct = {id(cell): cell for cell in cells}
+    sums = {key: np.add.reduceat(cell[..., places], starts, axis=-1) for key, cell in distinct.items()}
+    rows = [np.broadcast_to(sums[id(cell)], (n_metrics, len(starts))) for cell in cells]
+    return np.stack(rows, axis=-1).astype(np.int64).reshape(n_metrics * len(starts), -1)
 
 
 def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:

@@ -109,49 +109,61 @@ class Assigned:
     Attributes:
         arms: A row per test and arm with its users, their number, and the days of the test; without an arm, the users
             of several arms of the test; and the faulty assignments. Reading it refuses what cannot be compared.
+        experiments: The arms that are experiments of the day.
         members: A row per test and user of one arm: experiment, user, first exposure.
         asked: What is asked of them.
     """
 
     arms: DataFrame
+    experiments: DataFrame
     members: DataFrame
     asked: Asked
 
     @classmethod
     def of(cls, rows: DataFrame, asked: Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
         """The users of typed assignments; ``keep`` stores rows under a name."""
-        # Faulty rows are one group, without a user.
-        keys = [f"CASE WHEN NOT {_FAULTY} THEN {name} END AS {name}" for name in (_TEST, _USER)]
-        read = f"xxhash64({_TEST}, {_USER}, {_ARM}, {_SINCE}) AS {sch.DIGEST}"
-        grouped = rows.selectExpr(*keys, _ARM, _SINCE, read).groupBy(_TEST, _USER)
-        first = {_ARM: f"min({_ARM})", _OTHER_ARM: f"max({_ARM})", _SINCE: f"min({_SINCE})", _N: "count(1)"}
-        firsts = (F.expr(f"{sql} AS {name}") for name, sql in first.items())
-        users = keep(grouped.agg(*firsts, *sums_of_hashes(sch.DIGEST)), "assigned")
-        of_one_arm = f"{_USER} IS NOT NULL AND {_ARM} = {_OTHER_ARM}"
-        own = f"CASE WHEN {of_one_arm} THEN {_ARM} END AS {_ARM}"
-        sums = _N, "_high", "_low"
-        by_arm = users.selectExpr(f"bigint({_USER} IS NULL) AS {_FAULTY}", _TEST, own, *sums)
-        counts = by_arm.groupBy(_FAULTY, _TEST, _ARM).agg(
-            F.expr(f"count(1) AS {sch.N_ASSIGNED}"), *(F.expr(f"sum({name}) AS {name}") for name in sums)
-        )
+        # Faulty rows are one group, without a user. Arms are numbers, since Spark sorts to find the smallest text. No
+        # user is null: to look for null would keep Spark from reading one exchange for arms and members.
+        seen = rows.where(f"NOT {_FAULTY}").groupBy(_TEST, _ARM).agg(F.expr(f"count(1) AS {_N}"))
         named = partial(in_one_step, body=partial(_arms, asked=asked), kinds=_ARMS)
-        arms = known = keep(counted := named(counts), "arms")
-        if arms is counted:
-            # Nothing is stored: the names of arms come from the rows, so that no query groups users once more for them.
-            seen = rows.where(f"NOT {_FAULTY}").groupBy(_TEST, _ARM).agg(F.expr(f"count(1) AS {_N}"))
-            known = named(seen.selectExpr(f"0L AS {_FAULTY}", _TEST, _ARM, f"0L AS {sch.N_ASSIGNED}", _N))
+        keys = {_TEST: _TEST, _USER: _USER, _ARM: f"xxhash64({_ARM})"}
+        keys = {name: f"CASE WHEN NOT {_FAULTY} THEN {sql} END" for name, sql in keys.items()}
+        keys |= {_USER: f"coalesce({keys[_USER]}, '')", _SINCE: _SINCE}
+        first = {_ARM: f"min({_ARM})", _OTHER_ARM: f"max({_ARM})", _SINCE: f"min({_SINCE})", _N: "count(1)"}
         # Without tests, the test is null; by <=>, Sail would compare each user with every arm of the same name.
-        of_arm = (f"coalesce({_TEST}, '') AS _test_of_arm", f"{_ARM} AS _name_of_arm", f"{sch.EXPERIMENT} AS {_OF_ARM}")
-        known = F.broadcast(known.where(f"{sch.EXPERIMENT} IS NOT NULL").selectExpr(*of_arm, "_from", _UNTIL))
-        same_arm = F.expr(f"coalesce({_TEST}, '') = _test_of_arm AND {_ARM} = _name_of_arm")
+        of_arm = f"coalesce({_TEST}, '') AS _test_of_arm", f"xxhash64({_ARM}) AS _hash_of_arm"
+        same_arm = F.expr(f"coalesce({_TEST}, '') = _test_of_arm AND {_ARM} = _hash_of_arm")
+        of_one_arm = f"{_ARM} = {_OTHER_ARM}"
+
+        def users_of(*read: str) -> DataFrame:
+            """A row per test and user; those of a user lie together, as the lists that they are joined to will."""
+            by_user = rows.selectExpr(*(f"{sql} AS {name}" for name, sql in keys.items()), *read).repartition(_USER)
+            firsts = (F.expr(f"{sql} AS {name}") for name, sql in first.items())
+            return by_user.groupBy(_TEST, _USER).agg(*firsts, *(sums_of_hashes(sch.DIGEST) if read else ()))
+
+        def arms_of(users: DataFrame) -> DataFrame:
+            """A row per test and arm; it reads all columns of the exchange, as members do."""
+            own = f"CASE WHEN {of_one_arm} THEN {_ARM} END AS {_ARM}"
+            sums = [name for name in (_N, "_high", "_low") if name in users.columns]
+            by_arm = users.selectExpr(f"bigint({_USER} = '') AS {_FAULTY}", _TEST, own, _SINCE, *sums)
+            counts = {sch.N_ASSIGNED: "count(1)", _SINCE: f"max({_SINCE})", **{name: f"sum({name})" for name in sums}}
+            counted = by_arm.groupBy(_FAULTY, _TEST, _ARM).agg(*(F.expr(f"{sql} AS {n}") for n, sql in counts.items()))
+            names = F.broadcast(seen.selectExpr(*of_arm, f"{_ARM} AS _name_of_arm"))
+            others = [name for name in counted.columns if name != _ARM]
+            return named(counted.join(names, same_arm, "left").selectExpr(*others, f"_name_of_arm AS {_ARM}"))
+
+        users = keep(users_of(f"xxhash64({_TEST}, {_USER}, {_ARM}, {_SINCE}) AS {sch.DIGEST}"), "assigned")
+        arms = known = experiments = keep(counted := arms_of(users), "arms")
+        if arms is counted:
+            # Nothing is stored: names come from the rows, which no query groups once more, or digests, for them.
+            users = users_of()
+            experiments = arms_of(users)
+            known = named(seen.selectExpr(f"0L AS {_FAULTY}", _TEST, _ARM, f"0L AS {sch.N_ASSIGNED}", _N))
+        experiments, known = (table.where(f"{sch.EXPERIMENT} IS NOT NULL") for table in (experiments, known))
+        known = F.broadcast(known.selectExpr(*of_arm, f"{sch.EXPERIMENT} AS {_OF_ARM}", "_from", _UNTIL))
         members = users.where(of_one_arm).join(known, same_arm)
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
-        return cls(arms, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked)
-
-    @property
-    def experiments(self) -> DataFrame:
-        """The arms that are experiments of the day."""
-        return self.arms.where(f"{sch.EXPERIMENT} IS NOT NULL")
+        return cls(arms, experiments, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked)
 
     @property
     def users(self) -> DataFrame:
@@ -169,6 +181,15 @@ class Assigned:
         joined = lists.join(self.members, F.expr(f"{sch.USER} = {_USER} AND ({is_faulty}({is_time}))"), "left")
         names = (f"{_OF_ARM} AS {sch.EXPERIMENT}" if name == sch.EXPERIMENT else name for name in lists.columns)
         return joined.selectExpr(*names)
+
+    def of_all_arms(self, lists: DataFrame) -> DataFrame:
+        """Lists that are in an arm, each once, with an array of the experiments that it counts in."""
+        own = f"collect_list(struct({_OF_ARM}, {_SINCE}, {_UNTIL})) AS {_OF_ARM}"
+        joined = lists.join(self.members.groupBy(_USER).agg(F.expr(own)), F.expr(f"{sch.USER} = {_USER}"))
+        is_time = f"{sch.TIME} >= arm.{_SINCE} AND {sch.TIME} < arm.{_UNTIL}"
+        of_arm = f"filter({_OF_ARM}, arm -> {is_time})" if sch.TIME in lists.columns else _OF_ARM
+        own = f"transform({of_arm}, arm -> arm.{_OF_ARM}) AS {sch.EXPERIMENT}"
+        return joined.selectExpr(*(own if name == sch.EXPERIMENT else name for name in lists.columns))
 
     def parted(self, lists: DataFrame) -> DataFrame:
         """The lists of the day, not later ones; as experiment, when their part starts and ends: exposures, midnight."""

@@ -316,7 +316,11 @@ class Tables:
         if self.keep is not None:
             return averages(self.user_metrics, plan, self.within_segments)
         if not plan.lists_are_users or self.assigned:
-            users = _published(self.users, plan, sch.CONVENTION_INDEX)
+            users = self.users
+            if self.assigned and plan.lists_are_users and not plan.options.percentiles:
+                # A list is added up for all of its experiments at once, and not copied for each.
+                users = scoring.per_user(self.assigned.of_all_arms(self._lists_of_log), plan.columns, plan.scoring)
+            users = _published(users, plan, sch.CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
         columns, work, combined = plan.columns, plan.scoring, plan.options.combined_segments
