@@ -372,12 +372,21 @@ class Finding:
         return "" if self.power is None else f" with a probability of {100 * self.power:.3g} %"
 
     def detectable(self, in_percent: bool | None = None) -> str:
-        """The change that the corrected test finds with its power, never rounded down; empty where it is unknown."""
+        """The change that the corrected test finds with its power, never rounded down; empty where it is unknown.
+
+        >>> row = {"test": sch.STRATA, "mean_baseline": 0.3, "adjusted_minimum_detectable_effect": 0.03}
+        >>> row |= {"strata_difference": 0.04, "strata_relative_difference": 0.1}  # of 0.4 within the strata
+        >>> Finding.of(row).detectable(in_percent=True)
+        '7.5 %'
+        """
         effect, unit = self.adjusted_minimum_detectable_effect, ""
         if not effect:  # Without a spread, what the test could find is unknown.
             return ""
         if self.is_percentage if in_percent is None else in_percent:
-            effect, unit = 100 * effect / (self.means[0] or 0.0), " %"
+            base, share = self.means[0] or 0.0, self.tested_share.value
+            if self.test == sch.STRATA and share:
+                base = (self.tested.value or 0.0) / share
+            effect, unit = 100 * effect / base, " %"
         digits = Change(effect, unit).digits
         return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
 
