@@ -71,7 +71,7 @@ class Record:
             {
                 RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
                 "outcome": "running",
-                "started": started.isoformat(timespec="seconds"),
+                "started": started.isoformat(timespec="milliseconds"),
                 DATE: config.evaluation_date,
                 "config": as_dict(config),
                 "convention": {

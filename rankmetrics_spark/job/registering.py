@@ -52,7 +52,7 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
         )
     pointers = pointers_of(None, files.root) if files.local else {}
     looks = sorted(each for each, pointer in pointers.items() if any(entry.compared for entry in pointer.entries))
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     document = {"registered": now, "looks_before": looks, "plan": {name: known[name] for name in plan}}
     files.write(PLAN, sealed(document))
     return document

@@ -262,7 +262,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
     about = [
         *([("runs", f"{record['n_runs']:,}")] if several else []),
         ("last run" if several else "run", record["run_id"]),
-        ("started", record["started"].replace("T", " ").replace("+00:00", " UTC")),
+        ("started", f"{record['started'][:19].replace('T', ' ')} UTC"),
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         *([("erased", f"{n:,} {UNITS}")] if (n := record.get(sch.ERASED)) else []),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
