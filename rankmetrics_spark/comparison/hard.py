@@ -43,11 +43,15 @@ class Hard:
 
     rows: Compared
 
+    @property
+    def _t_alone(self) -> bool:
+        """Whether t decides, whatever the values are."""
+        return self.rows.request.looks != "one" or self.rows.question.only_t or self.rows.question.machine
+
     @cached_property
     def decides(self) -> st.Bools:
         """(g,) whether a row is one of these; over several looks none is, of lists and clusters the heavy ones."""
-        rows = self.rows
-        t_alone = rows.request.looks != "one" or rows.by_ratio or rows.question.only_t or rows.question.machine
+        rows, t_alone = self.rows, self._t_alone or self.rows.by_ratio
         moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
         return np.asarray(moving & (self.heavy | (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone)))
 
@@ -81,8 +85,7 @@ class Hard:
             kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
             if rows.paired[i]:
                 kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
-            t_alone = rows.request.looks != "one" or rows.question.only_t or rows.question.machine
-            asked = self.uneven[0][i] | self.uneven[1][i] and not t_alone
+            asked = self.uneven[0][i] | self.uneven[1][i] and not self._t_alone
             each = [rows.totals.units(key) for key, _ in kept] if asked else []
             found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
         return found
