@@ -171,6 +171,8 @@ def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(sho
     assert len(text.encode()) < 2_000_000
     heading = re.search(r"<h1.*?</h1>", text, re.DOTALL)
     assert heading and "beats" in heading[0] and f"c{shown[0] - 8:04}" in heading[0]
+    # Rows of other metrics, which leave the data first.
+    assert "What else moved in " in text
     assert text.count('<tr class="better"><th scope="row">') == 8 and text.count('<tr class="worse">') == shown[0] - 8
 
 
