@@ -93,8 +93,8 @@ USER_DAYS = "user_days"
 LISTS = "lists"
 #: The tables of no experiment, whose folders are dates; a pointer has them with the rows without an experiment.
 OF_DATES = (USER_DAYS, LISTS)
-#: Ranks and grades of the items of a stored list, and its experiment.
-RANKS, GRADES, ARM = "ranks", "grades", "experiment"
+#: Ranks, grades and 64-bit hashes of the items of a stored list, and its experiment.
+RANKS, GRADES, ITEM_HASHES, ARM = "ranks", "grades", "item_hashes", "experiment"
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 #: Key of a record: how many users were erased from what the run has published.

@@ -49,13 +49,8 @@ def recompute(
     Each date is published at once, with its averages, comparisons and checks. By default all dates; --from alone is
     one date.
     """
-    if judgements:
-        raise ConfigError(
-            f"--judgements is '{judgements}', and stored lists hold no items to look up; allowed: "
-            "rankmetrics evaluate --config C --from D1 --to D2, over the log"
-        )
     days, names = opts.dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
-    asked = sink, names, convention, (days["first"], days["last"])
+    asked = sink, names, convention, (days["first"], days["last"]), judgements
     records = opts.on_job(
         choose(engine, master), lambda job, spark: [each.record for each in job.recompute(spark, *asked)]
     )

@@ -1,15 +1,16 @@
-"""Recompute: add metrics to published dates, or give them another convention, from the lists that runs have stored."""
+"""Recompute: metrics for published dates, another convention or other judgements, from the lists that runs stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import schemas as sch, sinks
-from rankmetrics_spark.config import Config, Sink, dates_in_words, load, override
+from rankmetrics_spark.config import ENDINGS, Config, Sink, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, tables_on_record, with_config
@@ -17,6 +18,7 @@ from rankmetrics_spark.job.verifying import first_difference, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
+from rankmetrics_spark.sources import judgements as judgements_of
 
 #: What to do where stored lists do not serve.
 FROM_LOG = "allowed: rankmetrics evaluate --config C --from D1 --to D2, over the log"
@@ -30,13 +32,15 @@ class StoredDay:
         pointer: The pointer of the date.
         record: The record of the run.
         before: Its config.
-        new_convention: Whether its values are replaced, and not kept.
+        replaced: Whether its values are replaced, and not kept: there is another convention, or are other judgements.
+        judged: Where other judgements are.
     """
 
     pointer: Pointer
     record: Mapping[str, Any]
     before: Config
-    new_convention: bool
+    replaced: bool
+    judged: str | None = None
 
     def rows(self, store: sinks.Store, table: str) -> DataFrame:
         """The rows of a table on the date."""
@@ -44,16 +48,20 @@ class StoredDay:
 
     def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
-        plan, before = (tables_on_record(store.spark, each, self.record).plan for each in (config, self.before))
-        if lacking := next(self._lacking(plan, before), ""):
+        before = tables_on_record(store.spark, self.before, self.record).plan
+        judged = judgements_of(store.spark, config)
+        tables = tables_on_record(store.spark, config, self.record, judged)
+        if lacking := next(self._lacking(tables.plan, before), ""):
             raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {FROM_LOG}")
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
-        record.entries |= {"inputs": self.record["inputs"], "recomputed": run_id, "notes": notes}
+        record.add_inputs(config, {"judgements": judged})
+        inputs = {**self.record["inputs"], **record.entries["inputs"]}
+        record.entries |= {"inputs": inputs, "recomputed": run_id, "notes": notes}
         # The log may still hold users who were erased.
         record.entries |= {key: self.record[key] for key in (sch.ERASED,) if key in self.record}
         lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
-        return replace(StoredTables.of_plan(plan, lists, left_out, self.record.get("events")), keep=store.stage)
+        return replace(StoredTables.of_tables(tables, lists, left_out, self.record.get("events")), keep=store.stage)
 
     def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
         """What a run over the log would read of it, beside what is stored."""
@@ -62,16 +70,30 @@ class StoredDay:
             every_item = metric.needs != "relevant" and before.scoring.reading(old).only_relevant
             if needed := needs_more(metric.needs) or ("items without relevance" if every_item else ""):
                 yield f"metric '{metric}' reads {needed}"
+        reasons = self.record["quarantine_reasons"]
+        if self.judged and not before.scoring.judged:
+            if before.scoring.reading(old).only_relevant and plan.layout.name == "rows":
+                yield "--judgements reads items without relevance"
+            if "null_relevance" in reasons:
+                yield "--judgements reads items whose relevance is null"
+        by_grade = plan.scoring.by_position and "repeated_position" in reasons
+        by_grade |= rule.ties in ("best", "worst") and self._has("tied")
+        if self.judged and plan.scoring.looks_up and by_grade:
+            yield "--judgements may change the order of repeated ranks or tied items"
+        if plan.scoring.judged and rule.population != "shown" and sch.ERASED in self.record:
+            yield f"the population is {rule.population}, and judgements may hold users who were erased"
         if plan.columns.list_hash != before.columns.list_hash:
             yield "only_changed hashes items down to the largest cut-off, which is another one"
         # Where nothing repeats or is tied, its order does not depend on the convention.
-        read = [name for name, key in (("duplicates", "repeated"), ("ties", "tied"))
-                if any(count[key] for count in self.record["experiments"].values())]  # fmt: skip
+        read = [name for name, key in (("duplicates", "repeated"), ("ties", "tied")) if self._has(key)]
         read += [] if plan.scoring.by_position else ["score_precision"]
         if other := [name for name in read if getattr(rule, name) != getattr(old, name)]:
             yield f"the convention '{rule.name}' has another {other[0]}, and so reads repeated or tied items"
         if (plan.layout.name == "rows") != (before.layout.name == "rows"):
             yield f"with the convention '{rule.name}', these metrics read other items of a list"
+
+    def _has(self, count: str) -> bool:
+        return any(each[count] for each in self.record["experiments"].values())
 
     def refuse_replaced(self, store: sinks.Store) -> None:
         """Refuse a date that another run has published since; the caller has claimed it."""
@@ -82,8 +104,9 @@ class StoredDay:
         """Refuse lists that are not those which the run has scored, by its digests."""
         for name, count in counts.items():
             then = self.record["experiments"].get(sch.NULL_PARTITION if name is None else name, {})
-            # An experiment that has lost an erased user has no digest.
-            if then.get("rows") != count["rows"] or then.get("digest", count["digest"]) != count["digest"]:
+            # An experiment that has lost an erased user has no digest; other judgements give other grades.
+            digest = count["digest"] if self.judged else then.get("digest", count["digest"])
+            if then.get("rows") != count["rows"] or digest != count["digest"]:
                 raise DifferenceError(
                     f"the stored lists and rows left out of experiment '{name}' on {self.pointer.date} are not those "
                     f"which {record_path(self.record[sch.RUN])} has counted; nothing was published"
@@ -91,7 +114,7 @@ class StoredDay:
 
     def refuse_other_values(self, store: sinks.Store, users: DataFrame) -> None:
         """Refuse values of published metrics that are not the same in every bit."""
-        if self.new_convention:
+        if self.replaced:
             return
         published = self.rows(store, "user_metrics").drop(sch.CONVENTION_HASH)
         names = [*map(sch.quoted, published.columns)]
@@ -105,9 +128,10 @@ def recompute(
     metrics: Sequence[str] = (),
     convention: str | None = None,
     dates: tuple[str | None, str | None] = (None, None),
+    judgements: str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Outcome]:
-    """Add metrics to published dates from their stored lists, one date after the other, each published at once.
+    """Compute published dates anew from their stored lists, one date after the other, each published at once.
 
     Args:
         spark: The session.
@@ -115,6 +139,7 @@ def recompute(
         metrics: New metrics, such as ``err@20``.
         convention: A convention, as in a config, for every metric of the dates; by default each date keeps its own.
         dates: The first and the last date; by default all that are published.
+        judgements: File of judgements in place of those of the dates, for every metric; with the same columns.
         progress: Called with a short description before each step.
 
     Raises:
@@ -124,8 +149,8 @@ def recompute(
     """
     from rankmetrics_spark.job import run
 
-    if not (metrics or convention):
-        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, or both")
+    if not (metrics or convention or judgements):
+        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, --judgements, or several of them")
     store = sinks.store_of(spark, sink, "recompute")
     pointers = store.pointers()
     first, last = dates[0] or min(pointers, default=""), dates[1] or dates[0] or max(pointers, default="")
@@ -146,8 +171,12 @@ def recompute(
         changes: dict[str, Any] = {"metrics": [*map(str, before.metrics), *metrics]}
         if convention:
             changes |= override({}, f"convention={convention}")
+        if judgements:
+            ending = ENDINGS.get(Path(judgements).suffix[1:].lower())
+            format = {"format": ending} if ending else {}
+            changes["judgements"] = {**(document["judgements"] or {}), "table": None, "path": judgements, **format}
         after = load({**document, **changes}, date=date)
-        days.append((StoredDay(pointer, record, before, bool(convention)), after))
+        days.append((StoredDay(pointer, record, before, bool(convention or judgements), judgements), after))
     for metric in map(parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
             raise ConfigError(f"--metrics is {metric}, which {dates_in_words(known)} has already; "

@@ -286,15 +286,22 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
     events.fail(())
 
 
-def tables_on_record(spark: SparkSession, config: Config, record: Mapping[str, Any]) -> Tables:
-    """The tables of a run over inputs without rows that have the columns on record: the plan follows from these."""
+def tables_on_record(
+    spark: SparkSession, config: Config, record: Mapping[str, Any], judged: DataFrame | None = None
+) -> Tables:
+    """The tables of a run over inputs without rows that have the columns on record: the plan follows from these.
+
+    With ``judged``, over these judgements.
+    """
     inputs: dict[str, Any] = {}
     for name, each in record["inputs"].items():
         columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in each["schema"].items())
         inputs[name.removesuffix("_judgements")] = spark.createDataFrame([], columns)
     log, judgements = inputs.pop("source"), inputs.pop("judgements", None)
     day, compared = config.evaluation_date, config.comparison
-    return Tables.of(log, judgements, config.options, day=day, compared=compared, **inputs)
+    return Tables.of(
+        log, judgements if judged is None else judged, config.options, day=day, compared=compared, **inputs
+    )
 
 
 def counts_on_record(record: Mapping[str, Any]) -> Any:

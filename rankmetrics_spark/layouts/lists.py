@@ -240,12 +240,18 @@ def flat(lists: pa.Array) -> tuple[mx.Ints, pa.Array]:
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def stored_arrays(batch: mx.Batch, only_relevant: bool) -> dict[str, pa.Array]:
-    """The ranks and grades of each list as it was scored, whatever its layout; see ``packings.Stored``."""
+def stored_arrays(lists: RankedLists, only_relevant: bool, items: bool) -> dict[str, pa.Array]:
+    """The ranks and grades of each list as it was scored, whatever its layout; see ``packings.Stored``.
+
+    With ``items``, also the hashes of its items.
+    """
+    batch = lists.batch
     at = np.flatnonzero(batch.grade > 0) if only_relevant else np.arange(len(batch.grade))
     ends = pa.array(np.searchsorted(batch.list[at], np.arange(batch.size + 1)).astype(np.int32))
-    values = {sch.RANKS: batch.rank[at].astype(np.int32), sch.GRADES: batch.grade[at]}
-    return {name: pa.ListArray.from_arrays(ends, pa.array(each)) for name, each in values.items()}
+    values: dict[str, mx.Array] = {sch.RANKS: batch.rank[at].astype(np.int32), sch.GRADES: batch.grade[at]}
+    if items and lists.hash is not None:
+        values[sch.ITEM_HASHES] = lists.hash[at]
+    return {name: pa.ListArray.from_arrays(ends, pa.array(each, from_pandas=True)) for name, each in values.items()}
 
 
 def numbers(array: pa.Array, kind: type[Any]) -> mx.Array:

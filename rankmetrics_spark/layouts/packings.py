@@ -365,9 +365,13 @@ class Stored:
 
     Attributes:
         list_hash: The column with the hash of the items of a list, if there is one.
+        items: Whether the hashes of its items are there.
+        looks_up: Whether their grades are looked up in the judgements once more.
     """
 
     list_hash: str = ""
+    items: bool = False
+    looks_up: bool = False
     name: ClassVar[str] = "stored"
     all_rows_seen: ClassVar[str] = "false"
     arrays: ClassVar[bool] = True
@@ -375,7 +379,8 @@ class Stored:
     @property
     def payload(self) -> tuple[str, ...]:
         """The counts and arrays of a stored list."""
-        return (sch.N_SHOWN, sch.N_REPEATED, sch.N_TIED, sch.RANKS, sch.GRADES, *filter(None, [self.list_hash]))
+        arrays = (sch.RANKS, sch.GRADES, *[sch.ITEM_HASHES] * self.items)
+        return (sch.N_SHOWN, sch.N_REPEATED, sch.N_TIED, *arrays, *filter(None, [self.list_hash]))
 
     def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """Nothing: the rows are not read again."""
@@ -386,9 +391,12 @@ class Stored:
         sizes, n_repeated, n_tied = (li.ints(columns[name]) for name in self.payload[:3])
         index, ranks = li.flat(columns[sch.RANKS])
         grades = li.numbers(columns[sch.GRADES].flatten(), np.float64)
+        hashes = li.ints(columns[sch.ITEM_HASHES].flatten()) if self.items else None
+        if hashes is not None and self.looks_up:
+            grades = judged_grades(li.Entries(index, hashes, grades), columns)
         batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *no_pool())
         list_hash = li.ints(columns[self.list_hash]) if self.list_hash else None
-        return li.RankedLists(batch, n_repeated, n_tied, list_hash=list_hash)
+        return li.RankedLists(batch, n_repeated, n_tied, hashes, list_hash=list_hash)
 
 
 def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) -> mx.Bools:

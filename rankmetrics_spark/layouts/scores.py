@@ -238,6 +238,12 @@ class Scoring:
         return max(metric.cut or mx.UNCUT for metric in self.metrics) if self.list_hash else 0
 
     @property
+    def stored_items(self) -> bool:
+        """Whether stored lists need the hashes of their items: judgements are looked up, or count repeated items."""
+        counts = any(rule.duplicates == "count" for rule in self.conventions)
+        return self.stored and self.judged and self.repeats and (self.looks_up or counts)
+
+    @property
     def every_grade(self) -> bool:
         """Whether an item that is judged and not relevant differs from an unjudged one: the counts tell them apart."""
         removes = any(rule.unjudged == "removed" for rule in self.conventions)
@@ -297,7 +303,7 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
         if scoring.stored:
-            scores |= li.stored_arrays(lists.batch, scoring.reading(rule).only_relevant)
+            scores |= li.stored_arrays(lists, scoring.reading(rule).only_relevant, scoring.stored_items)
         values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)

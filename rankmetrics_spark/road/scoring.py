@@ -86,6 +86,7 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
     counts = [T.StructField(name, T.LongType()) for name in COUNTS]
     hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
     arrays = {sch.RANKS: T.IntegerType(), sch.GRADES: T.DoubleType()} if scoring.stored else {}
+    arrays |= {sch.ITEM_HASHES: T.LongType()} if scoring.stored_items else {}
     hashes += [T.StructField(name, T.ArrayType(kind)) for name, kind in arrays.items()]
     return counts + hashes + [T.StructField(name, T.DoubleType()) for name in _values(scoring)]
 

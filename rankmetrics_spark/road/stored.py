@@ -12,7 +12,6 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import Stored
 from rankmetrics_spark.road import checking, scoring
-from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.road.tables import Tables
 
 #: Reasons of rows that are left out because of other rows of their list.
@@ -29,7 +28,9 @@ def refuse_to_store(tables: Tables) -> None:
     more = [f"metric '{metric}' reads {needed}" for metric in work.metrics if (needed := needs_more(metric.needs))]
     if not work.by_position and any(rule.averages_ties for rule in work.conventions):
         more.append(f"{options.path_of('convention')}.ties 'expected' reads scores")
-    given = {"judgements": work.judged, "assignments": tables.assigned, "events.within": tables.timed}
+    if work.looks_up and not work.repeats:
+        more.append("judgements are looked up, while quality.repeated_items is 'ignore'")
+    given = {"machine": work.machine, "assignments": tables.assigned, "events.within": tables.timed}
     more += [f"{name} is given" for name, value in given.items() if value]
     if more:
         raise ConfigError(f"sink.lists is true, which stores ranks and grades only, and {more[0]}; allowed: false")
@@ -48,7 +49,7 @@ def lists_to_store(tables: Tables) -> DataFrame:
     numbers = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own == sch.ROW]
     kept = [name for name in beside if name not in (sch.EXPERIMENT, sch.USER, sch.ALL_ROWS_SEEN, sch.JUDGED)]
     own = [f"string(null) AS {name}" if name in numbers else name for name in kept]
-    read = (*own, sch.N_ROWS, *Stored(plan.scoring.list_hash).payload)
+    read = (*own, sch.N_ROWS, *Stored(plan.scoring.list_hash, plan.scoring.stored_items).payload)
     return tables.lists.selectExpr(
         f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}", *read
     )
@@ -69,14 +70,15 @@ class StoredTables(Tables):
     counted: Mapping[str, int] | None = None
 
     @classmethod
-    def of_plan(cls, plan: Plan, stored: DataFrame, left_out: DataFrame, counted: Mapping[str, int] | None) -> Tables:
-        """The tables of a plan that was made as if its log were read."""
-        work = replace(plan.scoring, stored=True, finite=False)
-        plan = replace(plan, scoring=work, layout=Stored(work.list_hash))
+    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, counted: Mapping[str, int] | None) -> Tables:
+        """The same tables, which were planned as if their log were read; of the inputs, only judgements are read."""
+        work = replace(of.plan.scoring, stored=True, finite=False)
+        layout = Stored(work.list_hash, sch.ITEM_HASHES in stored.columns, work.looks_up)
+        plan = replace(of.plan, scoring=work, layout=layout)
         stored = stored.drop(sch.EXPERIMENT).withColumnRenamed(sch.ARM, sch.EXPERIMENT)
         none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
         rows = stored.selectExpr(sch.EXPERIMENT, sch.USER, f"explode({sch.GRADES}) AS {sch.RELEVANCE}", none)
-        return cls(plan, rows, None, None, stored=stored, left_out=left_out, counted=counted)
+        return cls(plan, rows, of.judgements, of.pools, stored=stored, left_out=left_out, counted=counted)
 
     @property
     def event_counts(self) -> dict[str, int] | None:

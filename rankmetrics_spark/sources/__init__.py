@@ -94,11 +94,15 @@ def inputs(spark: SparkSession, config: cfg.Config) -> tuple[DataFrame, DataFram
     """Return impressions and judgements of a config; only schemas are read."""
     described = filter(None, (config.options.covariate, config.options.cluster, config.options.trigger))
     impressions = read(spark, config.source, (*config.source.required_columns(), *described))
+    return impressions, judgements(spark, config)
+
+
+def judgements(spark: SparkSession, config: cfg.Config) -> DataFrame | None:
+    """Return the judgements of a config, if it has some; see ``inputs``."""
     if (judged := config.judgements) is None:
-        return impressions, None
+        return None
     # Judgements with the column of lists are clicks, which the plan refuses.
-    needed = *judged.required_columns(), *config.source.list, *config.options.drawn_by
-    return impressions, read(spark, judged, needed)
+    return read(spark, judged, (*judged.required_columns(), *config.source.list, *config.options.drawn_by))
 
 
 def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:

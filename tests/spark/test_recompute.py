@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,6 +24,8 @@ TABLES = ("user_metrics", "experiment_metrics", "comparisons", "checks", "quaran
 OLD = ["ap@5", "ndcg@10", "rr"]
 LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}, "comparison": {"baseline": "a"}, "metrics": OLD}
 SCORES = {"rank_by": "score", "source": {"columns": {"score": "position"}}}
+NO_GRADES = {"relevance": None}
+JUDGED: dict[str, Any] = {"source": {"columns": NO_GRADES}, "judgements": {}}
 KINDS: dict[str, dict[str, Any]] = {
     "clicks by position": LAX,
     "by score": LAX | SCORES,
@@ -28,19 +34,39 @@ KINDS: dict[str, dict[str, Any]] = {
     "all repeats": LAX | {"quality": {"max_invalid_fraction": 1, "repeated_items": "all"}, "percentiles": [50]},
     "changed lists": LAX | {"comparison": {"baseline": "a", "only_changed": True}},
     "one file": LAX | {"sink": {"layout": "by_date"}},
+    "grades looked up": LAX | JUDGED,
+    "looked up, by score": LAX
+    | JUDGED
+    | {"rank_by": "score", "source": {"columns": NO_GRADES | {"score": "position"}}},
+    "judged, with clicks": LAX | {"judgements": {}},
+    "judged users": LAX | JUDGED | {"convention": {"preset": "standard", "population": "judged"}},
+    "every shown copy": LAX | {"judgements": {}, "convention": {"preset": "standard", "duplicates": "count"}},
 }
 
 
-def published(spark: SparkSession, log: Path, out: Path, kind: dict[str, Any], **more: Any) -> None:
+def judged(path: Path, seed: int) -> str:
+    """A file with grades of some of the items of ``random_log``, and of items and users that it lacks."""
+    rng = random.Random(seed)
+    pairs = [(f"user {user}", f"item {item}") for user in range(9) for item in range(1, 95)]
+    rows = [(user, item, float(rng.choice([0, 0, 1, 2]))) for user, item in rng.sample(pairs, 500)]
+    names = ("user_id", "item_id", "relevance")
+    columns = zip(names, map(list, zip(*rows, strict=True)), strict=True)
+    pq.write_table(pa.table(dict(columns)), path)
+    return str(path)
+
+
+def published(spark: SparkSession, log: Path, out: Path, kind: dict[str, Any], seed: int = 1, **more: Any) -> None:
     """A run that stores its lists."""
     sections = kind | more
+    if "judgements" in kind:
+        sections |= {"judgements": {"path": judged(out.parent / f"judged {seed}.parquet", seed)}}
     sink = {"path": str(out), "lists": True} | sections.get("sink", {})
     run(spark, config(log, out, **(sections | {"sink": sink})))
 
 
-def same(spark: SparkSession, out: Path, other: Path) -> None:
+def same(spark: SparkSession, out: Path, other: Path, tables: Sequence[str] = TABLES) -> None:
     """Every table of both outputs holds the same rows, to the bit."""
-    for table in TABLES:
+    for table in tables:
         rows, others = (read(spark, place / table) for place in (out, other))
         names = [name for name in others.columns if name != "run_id"]
         assert sorted(rows.columns) == sorted(others.columns), table
@@ -59,12 +85,45 @@ def test_a_metric_from_stored_lists_is_that_of_the_log(spark: SparkSession, tmp_
     assert verify(spark, Sink(path=str(out))).other == []
 
 
+@pytest.mark.parametrize(
+    "kind", ["grades looked up", "looked up, by score", "judged, with clicks", "judged users", "clicks by position"]
+)
+def test_other_judgements_give_what_a_run_over_the_log_with_them_gives(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    rows = {(row.experiment_id, row.user_id, row.position): row for row in random_log(11, users=8)}
+    log = parquet(tmp_path / "log", [row for row in rows.values() if row.relevance is not None])
+    out, other = tmp_path / "out", tmp_path / "other"
+    published(spark, log, out, KINDS[kind])
+    before = exact(read(spark, out / "user_metrics").collect())
+    published(spark, log, other, KINDS[kind] | {"judgements": {}}, seed=2)
+    recompute(spark, Sink(path=str(out)), judgements=str(tmp_path / "judged 2.parquet"))
+    # Of clicks, items without relevance were not stored; no metric of either run reads them.
+    same(spark, out, other, TABLES[:-1] if kind == "clicks by position" else TABLES)
+    assert exact(read(spark, out / "user_metrics").collect()) != before
+    assert verify(spark, Sink(path=str(out))).other == []
+
+
+def test_judgements_that_read_rows_left_out_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", random_log(3, users=8))
+    for kind, sentence in (("clicks by position", "reads items whose relevance is null"),
+                           ("grades looked up", "may change the order of repeated ranks or tied items")):  # fmt: skip
+        published(spark, log, tmp_path / kind, KINDS[kind])
+        with pytest.raises(ConfigError, match=f"--judgements {sentence}, which the lists stored on {DATE} do not"):
+            recompute(spark, Sink(path=str(tmp_path / kind)), judgements=judged(tmp_path / "new.parquet", 2))
+
+
 REFUSED: dict[str, tuple[list[str], str | None, str, str]] = {
     "known": (["ap@5"], None, DATE, f"--metrics is ap@5, which {DATE} has already"),
     "every item": (["bpref"], None, DATE, "metric 'bpref' reads items without relevance, which the lists stored on"),
     "repeats": ([], "tfma", DATE, "has another duplicates, and so reads repeated or tied items"),
     "no date": (["err@5"], None, "2026-11-19", "nothing is published on 2026-11-19"),
-    "nothing": ([], None, DATE, "nothing to recompute; allowed: --metrics, --convention, or both"),
+    "nothing": (
+        [],
+        None,
+        DATE,
+        "nothing to recompute; allowed: --metrics, --convention, --judgements, or several of them",
+    ),
 }
 
 
