@@ -303,7 +303,9 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         if scoring.list_hash:
             scores[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
         if scoring.stored:
-            scores |= li.stored_arrays(lists, scoring.reading(rule).only_relevant, scoring.stored_items)
+            # Only some lists of the other layouts come with items without relevance, which nothing reads there.
+            only_relevant = scoring.reading(rule).only_relevant or layout.name not in ("rows", "stored")
+            scores |= li.stored_arrays(lists, only_relevant, scoring.stored_items)
         values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)
