@@ -41,8 +41,8 @@ def verify(
 @SINK
 @opts.options_of("recompute")
 def recompute(
-    sink: Sink, metrics: str, convention: str | None, judgements: str | None, first: str | None, last: str | None,
-    style: str, engine: str | None, master: str | None,
+    sink: Sink, metrics: str, convention: str | None, judgements: str | None, overrides: tuple[str, ...],
+    first: str | None, last: str | None, style: str, engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Add metrics to published dates from the lists that runs have stored (sink.lists: true), without their logs.
 
@@ -50,7 +50,7 @@ def recompute(
     one date.
     """
     days, names = opts.dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
-    asked = sink, names, convention, (days["first"], days["last"]), judgements
+    asked = sink, names, convention, (days["first"], days["last"]), judgements, overrides
     records = opts.on_job(
         choose(engine, master), lambda job, spark: [each.record for each in job.recompute(spark, *asked)]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
 from rankmetrics_spark.sources import judgements as judgements_of
 
+#: Keys of a config that need nothing of the log beside what is stored.
+FOLLOW = ("percentiles", "source.segment_combinations")
 #: What to do where stored lists do not serve.
 FROM_LOG = "allowed: rankmetrics evaluate --config C --from D1 --to D2, over the log"
 
@@ -129,6 +132,7 @@ def recompute(
     convention: str | None = None,
     dates: tuple[str | None, str | None] = (None, None),
     judgements: str | None = None,
+    settings: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Outcome]:
     """Compute published dates anew from their stored lists, one date after the other, each published at once.
@@ -140,6 +144,7 @@ def recompute(
         convention: A convention, as in a config, for every metric of the dates; by default each date keeps its own.
         dates: The first and the last date; by default all that are published.
         judgements: File of judgements in place of those of the dates, for every metric; with the same columns.
+        settings: Other values of keys in ``FOLLOW``, such as ``percentiles=[50, 90]``.
         progress: Called with a short description before each step.
 
     Raises:
@@ -149,8 +154,11 @@ def recompute(
     """
     from rankmetrics_spark.job import run
 
-    if not (metrics or convention or judgements):
-        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, --judgements, or several of them")
+    if not (metrics or convention or judgements or settings):
+        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or several")
+    for setting in settings:
+        if setting.partition("=")[0].strip() not in FOLLOW:
+            raise ConfigError(f"--set is {setting}; allowed: {' or '.join(FOLLOW)}; for others, run the log again")
     store = sinks.store_of(spark, sink, "recompute")
     pointers = store.pointers()
     first, last = dates[0] or min(pointers, default=""), dates[1] or dates[0] or max(pointers, default="")
@@ -175,7 +183,7 @@ def recompute(
             ending = ENDINGS.get(Path(judgements).suffix[1:].lower())
             format = {"format": ending} if ending else {}
             changes["judgements"] = {**(document["judgements"] or {}), "table": None, "path": judgements, **format}
-        after = load({**document, **changes}, date=date)
+        after = load(reduce(override, settings, {**document, **changes}), date=date)
         days.append((StoredDay(pointer, record, before, bool(convention or judgements), judgements), after))
     for metric in map(parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:

@@ -111,6 +111,19 @@ def test_judgements_that_read_rows_left_out_are_refused(spark: SparkSession, tmp
             recompute(spark, Sink(path=str(tmp_path / kind)), judgements=judged(tmp_path / "new.parquet", 2))
 
 
+def test_new_percentiles_and_combined_segments_follow(spark: SparkSession, tmp_path: Path) -> None:
+    log, out, other = parquet(tmp_path / "log", random_log(11, users=8)), tmp_path / "out", tmp_path / "other"
+    source = {"segments": ["relevance", "position"]}
+    published(spark, log, out, LAX, source=source)
+    combined = [["relevance", "position"]]
+    published(spark, log, other, LAX, source=source | {"segment_combinations": combined}, percentiles=[50, 90])
+    settings = ["percentiles=[50, 90]", "source.segment_combinations=[[relevance, position]]"]
+    recompute(spark, Sink(path=str(out)), settings=settings)
+    same(spark, out, other)
+    with pytest.raises(ConfigError, match=re.escape("--set is rank_by=score; allowed: percentiles or source.seg")):
+        recompute(spark, Sink(path=str(out)), settings=["rank_by=score"])
+
+
 REFUSED: dict[str, tuple[list[str], str | None, str, str]] = {
     "known": (["ap@5"], None, DATE, f"--metrics is ap@5, which {DATE} has already"),
     "every item": (["bpref"], None, DATE, "metric 'bpref' reads items without relevance, which the lists stored on"),
@@ -120,7 +133,7 @@ REFUSED: dict[str, tuple[list[str], str | None, str, str]] = {
         [],
         None,
         DATE,
-        "nothing to recompute; allowed: --metrics, --convention, --judgements, or several of them",
+        "nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or several",
     ),
 }
 
