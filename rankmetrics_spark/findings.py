@@ -30,17 +30,6 @@ class Side(NamedTuple):
     n_members: Any
 
 
-def told(title: str, kind: str, *columns: str) -> Any:
-    """A field that the page lists beside the test that decides: its title, how it is shown, and its columns.
-
-    Args:
-        title: Of the column.
-        kind: ``text``, ``count``, ``number``, ``signed``, ``share``, ``p`` or ``interval``.
-        columns: Both bounds of an interval; by default the column with the name of the field.
-    """
-    return field(default=None, metadata={"title": title, "kind": kind, "keys": [*columns]})
-
-
 @dataclass(frozen=True)
 class Finding:
     """One row of ``comparisons``, or of ``effect_over_time``: what is not there is None, as is what is no number.
@@ -58,57 +47,35 @@ class Finding:
     baseline: str = ""
     segment: str = sch.EVERYONE
     metric: str = ""
-    test: str | None = told("test", "text")
-    design: str | None = told("design", "text")
-    role: str | None = told("role", "text")
-    wins: int | None = told("wins", "count")
-    ties: int | None = told("ties", "count")
-    losses: int | None = told("losses", "count")
-    effect_size: float | None = told("effect size d", "number")
-    standard_error: float | None = told("standard error", "number")
-    ci_low: float | None = told("plain interval", "interval", "ci_low", "ci_high")
-    p_value: float | None = told("p, not corrected", "p")
-    bootstrap_ci_low: float | None = told("bootstrap interval", "interval", "bootstrap_ci_low", "bootstrap_ci_high")
-    p_wilcoxon: float | None = told("p of Wilcoxon's test", "p")
-    p_randomization: float | None = told("p of sign flips", "p")
-    aa_share: float | None = told("A/A: found at random", "share")
-    cuped_difference: float | None = told("difference with CUPED", "signed")
-    cuped_ci_low: float | None = told("interval with CUPED", "interval", "cuped_ci_low", "cuped_ci_high")
-    cuped_variance_reduction: float | None = told("variance less by CUPED", "share")
-    strata_difference: float | None = told("difference within strata", "signed")
-    strata_ci_low: float | None = told("interval within strata", "interval", "strata_ci_low", "strata_ci_high")
-    looks: str | None = told("looks", "text")
-    look: int | None = told("look", "count")
-    p_sequential: float | None = told("p over looks", "p")
-    sequential_ci_low: float | None = told("interval over looks", "interval", "sequential_ci_low", "sequential_ci_high")
-    margin: float | None = told("margin", "number")
-    relative_margin: float | None = told("margin, share", "share")
-    worst_case: float | None = told("worst case", "number")
-    relative_worst_case: float | None = told("worst case, share", "share")
-    p_no_worse: float | None = told("p, no worse", "p")
-    p_equivalent: float | None = told("p, equivalent", "p")
-    within_margin: str | None = told("within the margin", "text")
-    minimum_detectable_effect: float | None = told("detectable, one test", "number")
-    adjusted_minimum_detectable_effect: float | None = told("detectable, corrected", "number")
-    users_needed: float | None = told("users needed", "count")
-    share_changed: float | None = told("users with changed lists", "share")
-    trigger: str | None = told("trigger", "text")
-    share_triggered_baseline: float | None = told("triggered, baseline", "share")
-    share_triggered_candidate: float | None = told("triggered, candidate", "share")
-    p_share_triggered: float | None = told("p of equal shares triggered", "p")
-    p_untriggered: float | None = told("p of the others", "p")
-    diluted_difference: float | None = told("difference over all users", "signed")
-    diluted_ci_low: float | None = told("interval over all users", "interval", *sch.DILUTED[1:])
-    share_with_value_baseline: float | None = told("with a value, baseline", "share")
-    share_with_value_candidate: float | None = told("with a value, candidate", "share")
-    p_share_with_value: float | None = told("p of equal shares with a value", "p")
-    difference_per_assigned: float | None = told("difference over everybody", "signed")
-    ci_low_per_assigned: float | None = told(
-        "interval over everybody", "interval", "ci_low_per_assigned", "ci_high_per_assigned"
-    )
-    n_lists_baseline: int | None = told("lists of baseline", "count")
-    n_lists_candidate: int | None = told("lists of candidate", "count")
-    cap: float | None = told("cap", "number")
+    test: str | None = None
+    design: str | None = None
+    role: str | None = None
+    wins: int | None = None
+    ties: int | None = None
+    losses: int | None = None
+    ci_low: float | None = None
+    p_value: float | None = None
+    looks: str | None = None
+    look: int | None = None
+    p_sequential: float | None = None
+    margin: float | None = None
+    relative_margin: float | None = None
+    worst_case: float | None = None
+    relative_worst_case: float | None = None
+    p_no_worse: float | None = None
+    p_equivalent: float | None = None
+    within_margin: str | None = None
+    adjusted_minimum_detectable_effect: float | None = None
+    share_changed: float | None = None
+    trigger: str | None = None
+    share_triggered_baseline: float | None = None
+    share_triggered_candidate: float | None = None
+    p_share_triggered: float | None = None
+    p_untriggered: float | None = None
+    share_with_value_baseline: float | None = None
+    share_with_value_candidate: float | None = None
+    p_share_with_value: float | None = None
+    cap: float | None = None
     better: str | None = None
     note: str = ""
     confidence: float = 0.95
@@ -407,8 +374,6 @@ class Finding:
 
 _NAMES = {sch.EXPERIMENT: "candidate", "label": "at"}
 _FIELDS = {each.name for each in fields(Finding)}
-#: What ``comparisons`` holds beside the test that decides, as the page lists it.
-FURTHER = [{**each.metadata, "keys": each.metadata["keys"] or [each.name]} for each in fields(Finding) if each.metadata]
 
 
 def p_or_last(row: Row) -> float:

@@ -50,7 +50,6 @@ from .notebook import summary as summary
 from .over_time import difference_rows as difference_rows
 from .over_time import print_over_time as print_over_time
 from .over_time import sentences_over_time as sentences_over_time
-from .overview import further_sentences as further_sentences
 from .overview import newer_failures as newer_failures
 from .overview import status_line as status_line
 from .overview import what_else as what_else

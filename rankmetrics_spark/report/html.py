@@ -230,7 +230,6 @@ def _candidates(figures: Figures) -> dict[str, Any]:
     low, width, unit = min(ends), (max(ends) - min(ends)) or 1.0, changes[0].unit if changes else ""
     return {
         "also": overview.what_else(named, pair, of_pairs) if named else (),
-        "further": overview.further_sentences(cards[: 2 * MOST_CARDS]),
         "cards": shown,
         "n_cards": len(cards),
         "is_table": is_table,

@@ -1,4 +1,4 @@
-"""What stands around the answer of a page: the status line, what else moved, and the further tests in words."""
+"""What stands around the answer of a page: the status line, and what else moved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
-from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
+from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, p_text, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
@@ -154,40 +154,3 @@ def _moved(each: Finding) -> str:
     size = f" ({change.text}{interval})" if change else ""
     role = "the guardrail " if each.is_guardrail else ""
     return f"{role}{each.label} {STATES[each.state].says(1, 'clear change')}{size}"
-
-
-# ---- the further tests
-
-
-def further_sentences(cards: Sequence[story.Card]) -> list[str]:
-    """What other tests of the same differences say, in words; empty where none was computed."""
-    lines, several = [], len({card.found.baseline for card in cards}) > 1
-    for found in (card.found for card in cards):
-        who = f"{found.candidate}{f' against {found.baseline}' if several else ''} on {found.label}"
-        texts = []
-        counts = wins, losses, ties = found.wins, found.losses, found.ties
-        # Both sides have the same users, or clusters of them.
-        if found.design == "paired" and None not in counts and any(counts):
-            texts.append(f"better for {wins:,} {found.units}, worse for {losses:,}, the same for {ties:,}")
-        plain, cuped, bootstrap = (each.bounds for each in map(found.further, ("", "cuped_", "bootstrap_")))
-        less = found.cuped_variance_reduction
-        if plain and cuped and less is not None:
-            before, after = (plain[1] - plain[0]) / 2, (cuped[1] - cuped[0]) / 2
-            verb = "narrows" if after < before else "does not narrow"
-            decides = "" if found.test == sch.CUPED else ", and does not decide"
-            size = f"from ±{before:.4f} to ±{after:.4f} ({100 * less:.0f} % less variance)"
-            texts.append(f"CUPED {verb} the interval of one test {size}{decides}")
-        if plain and bootstrap:
-            agrees = (bootstrap[0] > 0 or bootstrap[1] < 0) == (plain[0] > 0 or plain[1] < 0)
-            mine, others = (Change(ends[0], "", *ends).interval for ends in (bootstrap, plain))
-            says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
-            texts.append(f"{says} with that of the t-test ({others})")
-        # Tests that need no normal means.
-        tests = (("Wilcoxon's test", found.p_wilcoxon), ("random signs", found.p_randomization))
-        parts = [f"{name} {p_value(p, found.level)}" for name, p in tests if p is not None]
-        texts += [f"without a normal distribution, {' and '.join(parts)} (not corrected)"] if parts else []
-        if found.aa_share is not None:
-            finding = f"finds a difference in {100 * found.aa_share:.1f} % of the tries"
-            texts.append(f"with {UNITS} on random sides, the test {finding} ({100 * found.level:.3g} % is right)")
-        lines += [f"{who}: {text}" for text in texts]
-    return lines

@@ -1,6 +1,7 @@
 """The numbers of a page: every value once, names as places in lists, so that thousands of rows stay small."""
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.metrics import DIRECTIONS
-from rankmetrics_spark.report import story
+from rankmetrics_spark.report import assets, story
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
@@ -169,6 +170,8 @@ TREND = "e:experiment_id m:metric date:evaluation_date n:n_users mean low:ci_low
 OVER_TIME = f"e:experiment_id b:baseline m:metric {_CHANGE} kind label"
 KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
 WINS = ("wins", "ties", "losses")
+#: What ``comparisons`` holds beside the test that decides: title, how it is shown, and its column, or two bounds.
+_FURTHER: list[dict[str, Any]] = json.loads(assets.file_text("further.json"))
 #: Rows of further tests on a page.
 MOST_FURTHER = 400
 #: Rows of ``checks`` on a page: those that failed or warned first.
@@ -178,20 +181,16 @@ MOST_CHECKS = 300
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """The further tests of the differences of all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
-    names = [name for column in fd.FURTHER for name in column["keys"]]
+    names = [name for column in _FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
     # What test it is says nothing beside a test that computed nothing.
     held -= held if held <= {"test", "design", "role", "look", "looks"} else set()
     power = next((f" ({percent(each.power)} power)" for each in figures.compared if each.power), "")
-    powered = {
-        "users_needed": f"{_units(figures)} needed{power}",
-        "minimum_detectable_effect": f"detectable, one test{power}",
-        "adjusted_minimum_detectable_effect": f"detectable, corrected{power}",
-    }
-    chosen = [column for column in fd.FURTHER if {*column["keys"]} <= held]
-    columns = [column | {"title": powered.get(column["keys"][0], worded(column["title"]))} for column in chosen]
+    known = {"units": _units(figures), "power": power}
+    chosen = [column for column in _FURTHER if {*column["keys"]} <= held]
+    columns = [column | {"title": worded(column["title"]).format(**known)} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
     return {

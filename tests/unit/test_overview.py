@@ -1,4 +1,4 @@
-"""What stands around the answer of a page: status line, what else moved, further tests; changes of users."""
+"""What stands around the answer of a page: status line, what else moved; changes of users."""
 
 import re
 from typing import Any
@@ -160,27 +160,6 @@ def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> N
     text = re.sub(r"<[^>]+>", "", rep.page(figures))
     assert "What else moved in b against a: MRR is better (+20.0 %)." in " ".join(text.split())
     assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
-
-
-def test_what_was_computed_beside_the_test_is_said() -> None:
-    more = {"design": "paired", "wins": 41, "ties": 1, "losses": 8, "p_wilcoxon": 0.0312, "aa_share": 0.06}
-    more |= {"bootstrap_ci_low": -0.01, "bootstrap_ci_high": 0.2}
-    more |= {"cuped_ci_low": 0.09, "cuped_ci_high": 0.11, "cuped_variance_reduction": 0.75, "test": "paired t"}
-    figures = rep.Figures([mean("a"), mean("b")], [compared(**more)])
-    message = [
-        line.replace("\N{MINUS SIGN}", "-").removeprefix("b on MAP@10: ")
-        for line in rep.further_sentences(rep.cards(figures))
-    ]
-    assert message == [
-        "better for 41 users, worse for 8, the same for 1",
-        "CUPED narrows the interval of one test from ±0.0200 to ±0.0100 (75 % less variance), and does not decide",
-        "the bootstrap interval -0.0100 to +0.2000 does not agree about 0 with that of the t-test (+0.0800 to +0.1200)",
-        "without a normal distribution, Wilcoxon's test p = 0.031 (not corrected)",
-        "with users on random sides, the test finds a difference in 6.0 % of the tries (5 % is right)",
-    ]
-    assert rep.further_sentences(rep.cards(rep.Figures([mean("a"), mean("b")], [compared()]))) == []
-    of_cuped = rep.Figures([mean("a"), mean("b")], [compared(**more | {"test": "cuped"})])
-    assert rep.further_sentences(rep.cards(of_cuped))[1].endswith("from ±0.0200 to ±0.0100 (75 % less variance)")
 
 
 # ---- changes of users

@@ -49,7 +49,7 @@ def test_no_name_turns_a_sentence_or_a_title_of_the_page_around(tmp_path: Path, 
     pytest.importorskip("vl_convert")
     signs = "\u202e\u2066\x9b\x1b[1m\u2028\u200f"
     names = ["control", f"{signs}gnp.exe", HEBREW, f"{signs}x"]
-    # Every sentence that a name gets into: verdict, checks, further tests, segments, the days of runs, the record.
+    # Every sentence that a name gets into: verdict, checks, segments, the days of runs, the record.
     further = {"wins": 9, "losses": 5, "ties": 1, "p_wilcoxon": 0.2, "design": "paired", "note": f"{signs} is late"}
     output = Output(tmp_path, names, [f"s={signs}a", f"s={HEBREW}"], 60, further=further)
     output.write(date, quality={"warnings": [f"{signs} has no lists"]}, error=f"{signs} failed", notes=[signs])
