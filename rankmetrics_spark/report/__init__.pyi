@@ -2,7 +2,6 @@ from .assets import INSTALL_PAGE as INSTALL_PAGE
 from .assets import LIGHT as LIGHT
 from .assets import check_page_libraries as check_page_libraries
 from .assets import has_page_libraries as has_page_libraries
-from .charts import templates as templates
 from .console import CONVENTION_PRINTERS as CONVENTION_PRINTERS
 from .console import LIST_PRINTERS as LIST_PRINTERS
 from .console import accounting as accounting

@@ -1,7 +1,7 @@
-"""What every page is made of, whatever its result: the scripts of Vega, and the charts.
+"""What every page is made of, whatever its result: the scripts of Vega, and the charts as Vega-Lite.
 
-The scripts, and the charts as Vega-Lite, depend on nothing but the installed libraries and this package. Making them
-takes two to three seconds, so they are kept for the next page, where ``cache_folder`` outlives the process.
+The scripts depend on nothing but the installed libraries and this package. Making them takes two to three seconds, so
+they are kept for the next page, where ``cache_folder`` outlives the process.
 """
 
 import hashlib
@@ -19,8 +19,6 @@ from rankmetrics_spark.errors import ConfigError, installation
 from rankmetrics_spark.words import worded
 
 INSTALL_PAGE = installation("report")
-#: Files that the scripts come from.
-_OWN = ("assets.py", "charts.py", "charts.json")
 
 
 def has_page_libraries() -> bool:
@@ -35,7 +33,7 @@ def check_page_libraries() -> None:
 
 
 def _missing() -> list[str]:
-    return [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
+    return [name for name in ("jinja2", "vl_convert") if find_spec(name) is None]
 
 
 @contextmanager
@@ -49,35 +47,34 @@ def importing() -> Iterator[None]:
         ) from error
 
 
-def scripts() -> tuple[str, str]:
-    """The scripts of Vega, and the charts, each to stand in a ``<script>``."""
+def scripts() -> str:
+    """The scripts of Vega, to stand in a ``<script>``."""
     check_page_libraries()
     made_of, file = None, cache_folder() / "page.json"
-    # An installation that does not say its versions has nothing to tell old scripts from new ones.
+    # An installation that does not say its version has nothing to tell old scripts from new ones.
     with suppress(PackageNotFoundError, OSError):
-        parts = [*map(version, ("altair", "vl-convert-python")), *map(file_text, _OWN)]
-        made_of = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        made_of = hashlib.sha256((version("vl-convert-python") + file_text("assets.py")).encode()).hexdigest()
     with suppress(OSError, ValueError, TypeError, KeyError):
         entry = json.loads(file.read_text(encoding="utf-8"))
         if entry["made_of"] == made_of:
-            return str(entry["library"]), str(entry["charts"])
-    library, charts = _made()
-    if made_of:
-        with suppress(OSError):
-            write_cached(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
-    return library, charts
-
-
-def _made() -> tuple[str, str]:
+            return str(entry["library"])
     with importing():
         import vl_convert
-
-        from rankmetrics_spark.report import charts
-    # The newest one reads the charts of every Altair, and its Vega is the one that it was made for.
-    of_vega_lite = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
+    # Its Vega is the one that it was made for.
+    newest = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
     bundle: Any = vl_convert.javascript_bundle  # its stub wants a script to add
-    library: str = bundle(vl_version=of_vega_lite)
-    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
+    library: str = bundle(vl_version=newest).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    if made_of:
+        with suppress(OSError):
+            write_cached(file, json.dumps({"made_of": made_of, "library": library}))
+    return library
+
+
+def charts() -> dict[str, dict[str, Any]]:
+    """Name of a chart -> its specification without rows; dragging moves it, Shift and the wheel zoom."""
+    specs = json.loads(file_text("charts.json"))
+    config = specs.pop("config")
+    return {name: {**spec, "config": config} for name, spec in specs.items()}
 
 
 def file_text(name: str) -> str:
@@ -124,18 +121,3 @@ def titled(charts: str) -> str:
     '{"field":"users","title":"value of a query"}'
     """
     return re.sub(r'"title": ?"[^"]*"', lambda match: worded(match[0]), charts)
-
-
-def with_colours(spec: Any, colours: dict[str, str]) -> Any:
-    """A chart's specification with plain colours in place of CSS variables, which only the page has.
-
-    >>> with_colours({"fill": "var(--ink)", "size": 3}, {"ink": "#000"})
-    {'fill': '#000', 'size': 3}
-    """
-    if isinstance(spec, dict):
-        return {key: with_colours(value, colours) for key, value in spec.items()}
-    if isinstance(spec, list):
-        return [with_colours(value, colours) for value in spec]
-    if isinstance(spec, str) and spec.startswith("var(--"):
-        return colours[spec[6:-1]]
-    return spec

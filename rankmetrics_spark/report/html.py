@@ -54,7 +54,7 @@ def page(figures: Figures) -> str:
     if len(figures.tests) > 1:
         return of_tests.index(figures.tests, of_tests.title_of_tests(figures))
     (figures,) = figures.tests.values() or (figures,)
-    library, charts = assets.scripts()
+    library = assets.scripts()
     with assets.importing():
         import jinja2
         from markupsafe import Markup, escape
@@ -80,7 +80,7 @@ def page(figures: Figures) -> str:
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {
         "library": library,
-        "charts": assets.titled(charts),
+        "charts": assets.titled(assets.as_script(assets.charts())),
         "examples": block(figures.drawn),
         "data": _DATA,
         "style": assets.file_text("page.css"),

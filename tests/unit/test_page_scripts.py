@@ -6,7 +6,6 @@ import resource
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,8 +54,7 @@ def test_no_name_turns_a_sentence_or_a_title_of_the_page_around(tmp_path: Path, 
     output.write(date, quality={"warnings": [f"{signs} has no lists"]}, error=f"{signs} failed", notes=[signs])
     output.write("2026-11-21")
     text = html.page(figures_of(local_tables(str(tmp_path)), date))
-    library, charts = assets.scripts()
-    shown = text.replace(library, "").replace(charts, "")
+    shown = text.replace(assets.scripts(), "").replace(assets.as_script(assets.charts()), "")
     assert {c for c in shown if not (c.isprintable() or c == "\n")} == set()
     data = json.loads(re.findall(r'id="data">(.*?)</script>', shown, re.DOTALL)[0])
     strings: list[str] = []
@@ -82,33 +80,22 @@ def test_the_scripts_of_a_page_are_made_once(own_cache: Path, monkeypatch: pytes
     made = assets.scripts()
     again = quick_vega(monkeypatch)
     assert (assets.scripts(), again) == (made, [])
-    assert "</script" not in made[0] and set(json.loads(made[1])) == {
-        "forest", "cutoffs", "distribution", "changes", "trend", "byDate", "byDay",
-    }  # fmt: skip
+    assert "</script" not in made
     # Those of other libraries, or what was left of a file, are replaced.
-    for spoilt in (b'{"made_of": "others", "library": "", "charts": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
+    for spoilt in (b'{"made_of": "others", "library": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
         (own_cache / "page.json").write_bytes(spoilt)
-        assert assets.scripts() == ("library of 6.1", made[1])
+        assert assets.scripts() == "library of 6.1"
         assert json.loads((own_cache / "page.json").read_text())["library"] == "library of 6.1"
 
 
-def test_the_theme_of_a_notebook_does_not_get_into_the_pages_of_others() -> None:
-    altair = pytest.importorskip("altair")
-    from rankmetrics_spark.report import templates
-
-    def looks() -> list[Any]:
-        return [chart["config"] for chart in templates().values()]
-
-    usual = looks()
-    with altair.theme.enable("dark"):
-        assert looks() == usual
-
-
-def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("vl_convert")
+def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.setattr(assets, "_missing", list)
     with pytest.raises(ConfigError, match=r"cannot be imported: .*vl_convert.*; run: pip install"):
-        assets._made()
+        assets.scripts()
+    assert not [*own_cache.iterdir()]
 
 
 def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
@@ -121,7 +108,7 @@ def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
 
     monkeypatch.setattr(assets, "version", unknown)
     quick_vega(monkeypatch)
-    assert assets.scripts()[0] == "library of 6.1" and not [*own_cache.iterdir()]
+    assert assets.scripts() == "library of 6.1" and not [*own_cache.iterdir()]
 
 
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
@@ -140,7 +127,7 @@ def test_a_page_needs_no_folder_to_keep_its_scripts(own_cache: Path, monkeypatch
     own_cache.rmdir()
     own_cache.touch()
     quick_vega(monkeypatch)
-    assert assets.scripts()[0] == "library of 6.1" and own_cache.read_bytes() == b""
+    assert assets.scripts() == "library of 6.1" and own_cache.read_bytes() == b""
 
 
 TABLE = (Path(assets.__file__).parent / "page.table.js").read_text(encoding="utf-8")
