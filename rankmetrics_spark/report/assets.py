@@ -82,6 +82,8 @@ def file_text(name: str) -> str:
     return files(__package__ or "rankmetrics_spark.report").joinpath(name).read_text(encoding="utf-8")
 
 
+#: What people read in place of keys. ``page``: columns of a table of the page, and of the run's where named otherwise.
+WORDS: dict[str, dict[str, str]] = json.loads(file_text("words.json"))
 _COLOURS = json.loads(file_text("colours.json"))
 #: The colours of pages, charts and pictures: the accent means better; everything else is ink on paper.
 LIGHT, DARK = ({name: pair[at] for name, pair in _COLOURS.items()} for at in range(2))

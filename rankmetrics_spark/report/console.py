@@ -17,7 +17,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report import figures, formats
+from rankmetrics_spark.report import assets, figures, formats
 from rankmetrics_spark.words import UNIT, UNITS, worded
 
 if TYPE_CHECKING:
@@ -211,19 +211,8 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
     return result
 
 
-_SHORT = {
-    sch.EXPERIMENT: "experiment",
-    sch.N_USERS: "users",
-    sch.N_USERS_WITH_RELEVANT: "with relevant",
-    sch.N_USERS_WITHOUT_LIST: "without list",
-    "n_faulty_rows": "faulty rows",
-    "n_faulty_judgements": "faulty judgements",
-    "differs": "differs from standard in",
-}
-
-
 def _short(name: str) -> str:
-    return worded(_SHORT[name]) if name in _SHORT else name
+    return worded(assets.WORDS["columns"][name]) if name in assets.WORDS["columns"] else name
 
 
 _TEXT = (sch.EXPERIMENT, sch.CONVENTION, "differs")

@@ -6,19 +6,11 @@ from typing import Any
 from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.assets import WORDS
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
 
 Row = Mapping[str, Any]
-
-#: Kind of a row -> how a table calls it.
-KIND_NAMES = {
-    "day": "day",
-    "cumulative": "up to",
-    "days_since_first": "days since the first date",
-    "slope": "change per day",
-    "before": "before",
-}
 
 
 def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -159,7 +151,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
             {
                 "candidate": str(found.candidate),
                 "baseline": str(found.baseline),
-                "kind": KIND_NAMES[found.kind],
+                "kind": WORDS["kinds"][found.kind],
                 "label": "" if found.kind == "slope" else found.at,
                 str(UNITS): f"{found.n_users:,}",
                 "difference": f"{difference} ({low} to {high})",

@@ -53,17 +53,17 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
         "widened": any(found.is_widened for found in part.found),
         "totals": _totals(figures),
-        "means": _table(part.means, index, MEANS, digits),
-        "compared": _table([found.shown_row for found in part.found], index, COMPARED, digits)
+        "means": _table(part.means, index, "means", digits),
+        "compared": _table([found.shown_row for found in part.found], index, "compared", digits)
         | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
         "map": _map(map_rows, index),
         "checks": {name: [_cell(row.get(name), None) for row in checks] for name in sch.CHECK_COLUMNS},
         "steps": STEPS,
-        "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
-        "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
-        "trend": _table(part.trend, index, TREND),
-        "overTime": _table([found.shown_row for found in fd.findings(part.over_time)], index, OVER_TIME),
+        "users": _table(_histograms(part.users, range(-1, STEPS)), index, "users"),
+        "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, "userChanges"),
+        "trend": _table(part.trend, index, "trend"),
+        "overTime": _table([found.shown_row for found in fd.findings(part.over_time)], index, "overTime"),
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
@@ -157,17 +157,6 @@ def shortened(figures: Figures, most: int) -> Figures:
     )
 
 
-MEANS = "e:experiment_id s:segment m:metric n:n_users relevant:n_users_with_relevant mean low:ci_low high:ci_high"
-_CHANGE = (
-    "n:n_users meanB:mean_baseline meanC:mean_candidate d:difference low:ci_low high:ci_high rel:relative_difference "
-    "relLow:relative_ci_low relHigh:relative_ci_high"
-)
-COMPARED = f"e:experiment_id b:baseline s:segment m:metric {_CHANGE} p:p_adjusted note"
-USERS = "e:experiment_id m:metric low high counts"
-USER_CHANGES = "e:experiment_id b:baseline m:metric low high counts"
-TREND = "e:experiment_id m:metric date:evaluation_date n:n_users mean low:ci_low high:ci_high"
-#: Columns of a table of the page: its name on the page, and that in the table where it is another.
-OVER_TIME = f"e:experiment_id b:baseline m:metric {_CHANGE} kind label"
 KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
 WINS = ("wins", "ties", "losses")
 #: What ``comparisons`` holds beside the test that decides: title, how it is shown, and its column, or two bounds.
@@ -252,9 +241,7 @@ def _places(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _table(
-    rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], columns: str, digits: int | None = None
-) -> Table:
+def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], table: str, digits: int | None = None) -> Table:
     listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
 
     def cell(row: Row, name: str) -> Any:
@@ -262,7 +249,7 @@ def _table(
         value = _cell(row[name], index.get(name))
         return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
 
-    names = (word.partition(":") for word in columns.split())
+    names = (word.partition(":") for word in assets.WORDS["page"][table].split())
     return {short: [cell(row, name or short) for row in listed] for short, _, name in names}
 
 

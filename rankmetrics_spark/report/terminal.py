@@ -15,7 +15,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report import beside, console, formats, of_tests, story, verdict
+from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, verdict
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
@@ -51,7 +51,7 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         if found.narrower:
             lines.append(f"means are over all {over_what(figures.averages)}; changes are those of {found.narrower}")
     if figures.letters:
-        how = verdict.CORRECTIONS[figures.found[0].correction]
+        how = assets.WORDS["corrections"][figures.found[0].correction]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
@@ -286,12 +286,5 @@ def print_all(of: Compared, style: str) -> None:
     else:
         print_comparisons(of.rows, said, "" if days else f"{UNITS:C} of {of.date}.", of.metrics)
         for name, table in of.more.items():
-            formats.print_sentence(worded(_TITLES[name]))
+            formats.print_sentence(worded(assets.WORDS["tables"][name]))
             console.LIST_PRINTERS[style](list(table))
-
-
-_TITLES = {
-    "losses": "users with the largest losses",
-    "gains": "users with the largest gains",
-    "decomposition": "what the mix of users changed, and what did not",
-}

@@ -12,6 +12,7 @@ from rankmetrics_spark.config import Days, without_gap
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import beside
+from rankmetrics_spark.report.assets import WORDS
 from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Fact
 
 if TYPE_CHECKING:
@@ -26,14 +27,6 @@ MOST_SENTENCES = 12
 LOST, FURTHER = "lost guardrails", "further metrics"
 #: Lines of a verdict on a terminal, unless every sentence is asked for.
 MOST_LINES = 5
-
-#: Correction of p-values -> how a sentence names it.
-CORRECTIONS = {
-    "holm": "after Holm",
-    "bonferroni": "after Bonferroni",
-    "fdr_bh": "after Benjamini-Hochberg",
-    "none": "without correction",
-}
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
@@ -303,7 +296,7 @@ def correction_of(found: Finding) -> str:
     [' after Holm (4 comparisons)', '']
     """
     n = found.n_comparisons or 1
-    return f" {CORRECTIONS[found.correction]} ({n} comparisons)" if n > 1 else ""
+    return f" {WORDS['corrections'][found.correction]} ({n} comparisons)" if n > 1 else ""
 
 
 def part_of_error(found: Finding) -> str:
@@ -343,7 +336,8 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
         for each in sorted(corrected, key=lambda each: each.role != sch.PRIMARY)
     )
     also = "; intervals are corrected like them" if "" in brief else ""
-    return [*filter(None, brief), f"p-values {CORRECTIONS[corrected[0].correction]}: {', '.join(counts)}{also}"]
+    how = WORDS["corrections"][corrected[0].correction]
+    return [*filter(None, brief), f"p-values {how}: {', '.join(counts)}{also}"]
 
 
 def shortened(lines: Sequence[str], first: Sequence[str] = ()) -> list[str]:
