@@ -56,7 +56,6 @@ PACKAGES         (none)                     Maven coordinates of jars, with comm
 DRIVER_MEMORY    (none)                     such as 8g; EXECUTOR_MEMORY as well
 LOG_LEVEL        (none)                     of Spark, such as INFO; by default its log is off
 KEEP             (none)                     days that stay, such as 90d: after each day, prune removes older ones
-COMPACT          false                      true: prune merges small files as well
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
 CATCHUP          false                      true: evaluate every day since START_DATE
@@ -136,7 +135,7 @@ DELAY = number("DELAY", 0)
 LATE_UNTIL = setting("LATE_UNTIL", "", "|([01][0-9]|2[0-3]):[0-5][0-9]", "an hour such as 09:00")
 START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PERIOD_FROM = setting("PERIOD_FROM", "", "|[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
-KEEP, COMPACT = setting("KEEP", "", "|[1-9][0-9]{0,4}[dw]", "days or weeks such as 90d or 12w"), switch("COMPACT")
+KEEP = setting("KEEP", "", "|[1-9][0-9]{0,4}[dw]", "days or weeks such as 90d or 12w")
 DEFERRABLE = switch("DEFERRABLE")
 ASSET = "rankmetrics"
 # What Airflow can read of the output.
@@ -231,9 +230,8 @@ with DAG(
         evaluated >> PythonOperator(
             task_id="publish", python_callable=publish, op_kwargs={"date": DAY, **PUBLISHED}, outlets=assets(ASSET)
         )
-    if KEEP or COMPACT:
-        options = [*(["--keep", KEEP] if KEEP else []), *(["--compact"] if COMPACT else [])]
-        pruned = [sys.executable, "-m", "rankmetrics_spark", "prune", "--output", OUTPUT, *options]
+    if KEEP:
+        pruned = [sys.executable, "-m", "rankmetrics_spark", "prune", "--output", OUTPUT, "--keep", KEEP]
         evaluated >> BashOperator(task_id="prune", bash_command=shlex.join(pruned))
 
 FIRST, LAST = "{{ params['from'] }}", "{{ params['to'] }}"

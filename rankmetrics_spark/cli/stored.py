@@ -1,4 +1,4 @@
-"""Commands about what runs have stored: list the runs, plan a test, remove old dates and merge small files."""
+"""Commands about what runs have stored: list the runs, plan a test, remove old dates."""
 
 from __future__ import annotations
 
@@ -56,21 +56,19 @@ def SINK(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command)
 @SINK
 @options_of("prune")
-def prune(sink: Sink, keep: str | None, compact: bool, dry: bool, style: str, master: str | None) -> None:
-    """Remove old dates from an output, and files that no pointer names; merge small files. A folder needs no engine.
+def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | None) -> None:
+    """Remove old dates from an output, and files that no pointer names. A folder needs no engine.
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
-    if sink.table and compact:
-        raise ConfigError("--compact is given with --table; allowed: OPTIMIZE (Delta), rewrite_data_files (Iceberg)")
-    if keep is None and not compact:
-        raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
-    days = None if keep in (None, "all") else days_of(str(keep))
+    if keep is None:
+        raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, or all")
+    days = None if keep == "all" else days_of(keep)
     from rankmetrics_spark import sinks
 
     rows = []
     if sink.path is not None:
-        rows = sinks.prune(sinks.files_of(sink.path), sink.path, days, dry, compact)
+        rows = sinks.prune(sinks.files_of(sink.path), sink.path, days, dry)
     elif days is not None:
         rows = on_session(choose(None, master), lambda spark: sinks.prune_tables(spark, sink, days, dry))
     if rows or style != "table":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -37,20 +38,27 @@ def switch(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> 
     small = SMALL_TABLES if pointer.by_date else ()
     gathered = {table: [*chain.from_iterable(each.staged.get(table, ()) for each in runs)] for table in small}
 
-    def placed() -> Iterator[list[str]]:
-        """The files of each run, in place: every experiment has its files replaced, also one without users by now."""
+    old: list[str] = []
+    try:
         for each in runs:
             staged = {table: of_table for table, of_table in each.staged.items() if table not in small}
-            yield sw.place(files, sw.Swap(pointer.date, replace(each.before, run_id=run), staged))
-
-    def written() -> list[str]:
-        """The pointer, between the file of each small table and the records."""
-        old = sw.gather(files, pointer, Entry(run, tuple(pointer.run_of())), gathered) if small else []
-        _write(files, replace(pointer, by_date=run if small else ""), runs, run)
-        sw.place_records(files, run)
-        return old
-
-    return sw.republished(files, pointer, run, placed(), written)
+            # Every experiment has its files replaced, also one without users by now.
+            old += sw.place(files, sw.Swap(pointer.date, replace(each.before, run_id=run), staged))
+        with sw.pointer_gate(files):
+            if is_same := sw.pointer_of(files, pointer.date) == pointer:
+                # The file of each small table, the pointer, and the records.
+                old += sw.gather(files, pointer, Entry(run, tuple(pointer.run_of())), gathered) if small else []
+                _write(files, replace(pointer, by_date=run if small else ""), runs, run)
+                sw.place_records(files, run)
+    except BaseException:
+        with suppress(Exception):
+            sw.recover(files, run, pointer.date, [*pointer.run_of()])
+        raise
+    if is_same:
+        sw.remove(files, old)
+    else:
+        sw.recover(files, run, pointer.date, [*pointer.run_of()])
+    return is_same
 
 
 def _write(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> None:

@@ -171,10 +171,6 @@ class Files:
         move = self.system.move if self.renames else self.system.copy_file
         self._with_folder(target.rpartition("/")[0], lambda: move(self.at(source), self.at(target)))
 
-    def copy(self, source: str, target: str) -> None:
-        """Copy a file to a name that no other file has. The folder is made if needed."""
-        self._with_folder(target.rpartition("/")[0], lambda: self.system.copy_file(self.at(source), self.at(target)))
-
     def _with_folder(self, folder: str, action: Callable[[], None]) -> None:
         """Do something in a folder; create the folder if that fails, because another run may remove an empty one."""
         for _ in range(3):

@@ -368,7 +368,7 @@ class ParquetFolder(Folder):
             spark_path(f"{self.path}/{swapping.folder_of(written.table, name, date)}") for name in dict.fromkeys(names)
         ]
         paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
-        # Since then, `rankmetrics prune --compact` may have merged its files under another id.
+        # Since then, `rankmetrics forget` may have given its files another id.
         pointer = self.pointer(date) or Pointer(date)
         ids = [entry.file_id for entry in pointer.entries if entry.run_id == self.run_id]
         file_id = (ids or [self.run_id])[0]

@@ -1,5 +1,4 @@
-"""Retention and compaction: remove old dates from an output of Parquet tables, what runs have left behind on the
-others, and, if asked for, merge small files.
+"""Retention: remove old dates from an output of Parquet tables, and what runs have left behind on the others.
 
 A date is removed in an order in which a reader always sees it whole or not at all: first what its pointer does not
 name, then the pointer, then what it named. Whatever ends a prune, the next one removes the rest: until then, who reads
@@ -41,13 +40,11 @@ class DatePruned:
 
     Attributes:
         date: Evaluation date, ISO.
-        action: ``removed``; ``tidied`` where only files went that its pointer does not name; ``merged``; ``kept``.
+        action: ``removed``; ``tidied`` where only files went that its pointer does not name; ``kept``.
         why: In words.
         files: Files that were removed.
         bytes: Their size.
         runs: Records of runs that were removed.
-        merged: Small files that were merged.
-        into: Files that they were merged into.
     """
 
     date: str
@@ -56,8 +53,6 @@ class DatePruned:
     files: int = 0
     bytes: int = 0
     runs: int = 0
-    merged: int = 0
-    into: int = 0
 
 
 @dataclass
@@ -166,7 +161,7 @@ def files_of(path: str) -> Files:
     return Files(system[0], system[1] + unquote(address.path).rstrip("/"))
 
 
-def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact: bool = False) -> list[DatePruned]:
+def prune(files: Files, path: str, keep: int | None, dry: bool = False) -> list[DatePruned]:
     """Remove old dates, their run records, and on every date the files that its pointer does not name.
 
     Args:
@@ -174,11 +169,9 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
         path: What the user calls it.
         keep: How many days are kept, up to the newest published date, which always stays; None keeps all.
         dry: Only say what would be done.
-        compact: Merge small files of a partition.
 
     Returns:
-        A row for each date of which something is removed or merged, and for each old one that is kept; the oldest
-        first.
+        A row for each date of which something is removed, and for each old one that is kept; the oldest first.
 
     Raises:
         ConfigError: The output holds other tables than Parquet.
@@ -206,8 +199,6 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact:
                 files.for_each(files.remove_tree, [refused_folder(Path(name).stem) for name in gone])
         loose = sorted(expired - dates)
         rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
-        left = output.pointers.keys() - {row.date for row in rows if row.action == "removed"} if compact else set()
-        rows += [row for date in sorted(left) if (row := _compacted(output, date, dry))]
         return sorted(rows, key=lambda row: row.date)
 
 
@@ -278,34 +269,6 @@ def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) 
     for folder in output.empty.get(date, ()):
         files.remove_if_empty(folder, *swapping.folders_above(folder)[:0:-1])
     return True
-
-
-def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
-    """Merge the small files of a published date, also of all experiments if the newest date has such; None if none."""
-    files, pointer = output.files, output.pointers[date]
-    paths = [output.relative(entry) for entry in output.stored.get(date, [])]
-    replaced = DatePruned(date, "kept", "a run has published it meanwhile")
-    by_date = bool(pointer.by_date or output.pointers[max(output.pointers)].by_date)
-    small = [path for path in paths if path.split("/")[0] in SMALL_TABLES] if by_date else []
-    gathers = bool(small) and not pointer.by_date and swapping.linked_folder(files, pointer.run_of(), date) is None
-    paths = [path for path in paths if path not in small and swapping.is_of_run(path)]
-    try:
-        merges = [merge for entry in pointer.entries if (merge := swapping.Merge.of(files, date, entry, paths)).merged]
-    except FileNotFoundError:  # removed by the run that has replaced them
-        return replaced
-    if not (merges or gathers):
-        return None
-    if not dry:
-        try:
-            with _claimed(output, date) as run:
-                if not swapping.switched(files, pointer, merges, run, gathers):
-                    return replaced
-        except OutputError as error:
-            return DatePruned(date, "kept", str(error).split(";")[0])
-    groups = [group for merge in merges for group in merge.merged]
-    if gathers:
-        groups += filter(None, ([path for path in small if path.startswith(f"{name}/")] for name in SMALL_TABLES))
-    return DatePruned(date, "merged", "small files", merged=sum(map(len, groups)), into=len(groups))
 
 
 @contextmanager
@@ -380,16 +343,12 @@ _OPEN = ("running", "publishing")
 
 
 def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
-    """What a prune has removed and merged, as one sentence.
+    """What a prune has removed, as one sentence.
 
     >>> in_words([DatePruned("2026-08-01", "removed", "older than what is kept", 3, 2_000_000, 1)], dry=True)
     'would remove 3 files of 2.0 MB and 1 run record; dates removed: 2026-08-01'
-    >>> in_words([DatePruned("2026-08-01", "merged", "small files", merged=9, into=2)], dry=False)
-    'merged 9 files into 2'
     """
-    files, size, runs, merged, into = (
-        sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs", "merged", "into")
-    )
+    files, size, runs = (sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs"))
     removed, parts = [row.date for row in rows if row.action == "removed"], []
     if removed and not files:
         parts.append(f"{'would remove' if dry else 'removed'} {dates_in_words(removed)}")
@@ -397,6 +356,4 @@ def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
         counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
         parts.append(f"{'would remove' if dry else 'removed'} {counts}")
         parts.append(f"dates removed: {dates_in_words(removed) or 'none'}")
-    if merged:
-        parts.append(f"{'would merge' if dry else 'merged'} {merged:,} files into {into:,}")
     return "; ".join(parts) or "nothing to remove"

@@ -3,10 +3,6 @@
 A reader that follows the pointer always sees one complete result, even if the run is killed. All functions take the
 files first and plain values otherwise, so that a task of Spark can run them if this process has no access to the files.
 Each can be repeated.
-
-The small files of a partition are merged in the same way: the new ones get an id of their own, and the pointer switches
-to it. The run that a pointer names for an experiment stays the same, so its record, and comparisons that name it, stay
-true.
 """
 
 from __future__ import annotations
@@ -14,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -33,7 +29,7 @@ from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_pa
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
-from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE, StagedFile
+from rankmetrics_spark.sinks.partitions import StagedFile
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", *OF_DATES)
 #: Bytes of a folder's name; the limit of every common file system.
@@ -352,143 +348,3 @@ def remove_spark_staging(files: Files) -> None:
         for name in files.names(table):
             if name.startswith((".spark-staging", "_temporary")):
                 files.remove_tree(f"{table}/{name}")
-
-
-@dataclass(frozen=True)
-class Merge:
-    """What becomes of the files of a run on a date. All of them get the new id, since the pointer names one per run.
-
-    Attributes:
-        entry: The run.
-        groups: Folder of a partition -> groups of its files; each group becomes one file.
-    """
-
-    entry: Entry
-    groups: Mapping[str, Sequence[Sequence[str]]]
-
-    @classmethod
-    def of(cls, files: Files, date: str, entry: Entry, paths: Sequence[str]) -> Merge:
-        """Choose the files to merge, by the rows in their footers; none where a partition is behind a link.
-
-        Args:
-            files: The files of the output.
-            date: Evaluation date, ISO.
-            entry: A run that counts on the date.
-            paths: The files in the partitions of the date.
-        """
-        if linked_folder(files, entry.experiments, date) is not None:
-            return cls(entry, {})
-        folders: dict[str, list[str]] = {}
-        for path in paths:
-            folder = path.rpartition("/")[0]
-            if experiment_of(folder.split("/")[1]) in entry.experiments and run_in_name(path) == entry.file_id:
-                folders.setdefault(folder, []).append(path)
-
-        several = [path for names in folders.values() if len(names) > 1 for path in names]
-        rows = dict(zip(several, files.for_each(files.rows_in, several), strict=True))
-        return cls(
-            entry,
-            {folder: _first_fit({path: rows.get(path, 0) for path in names}) for folder, names in folders.items()},
-        )
-
-    @property
-    def merged(self) -> list[Sequence[str]]:
-        """The groups of several files."""
-        return [group for groups in self.groups.values() for group in groups if len(group) > 1]
-
-
-def _first_fit(rows: Mapping[str, int]) -> list[list[str]]:
-    """Files in groups that hold at most as many rows as a run writes into one file; the largest first.
-
-    No two groups fit into one file, so nothing is left to merge afterwards.
-
-    >>> _first_fit({"a": 300_000, "b": 900_000, "c": 100_000, "d": 700_000, "e": 5_000_000})
-    [['e'], ['b', 'c'], ['d', 'a']]
-    """
-    groups: list[tuple[list[str], list[int]]] = []
-    for path, n in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        room = next((group for group in groups if sum(group[1]) + n <= ROWS_PER_FILE), None)
-        if room is None:
-            groups.append(([path], [n]))
-        else:
-            room[0].append(path)
-            room[1].append(n)
-    return [paths for paths, _ in groups]
-
-
-def switched(files: Files, pointer: Pointer, merges: Sequence[Merge], run: str, gathers: bool = False) -> bool:
-    """Publish the files of some runs anew, under one id.
-
-    Args:
-        files: The files of the output.
-        pointer: That of the date, which the caller has claimed.
-        merges: The runs, with what becomes of their files.
-        run: The new id: that of the claim.
-        gathers: Whether each small table gets one file.
-
-    Returns:
-        Whether they count now: not if the pointer has changed.
-    """
-    if pointer_of(files, pointer.date) != pointer:
-        return False
-    entries = {entry.run_id: entry for entry in pointer.entries}
-
-    def placed() -> Iterator[list[str]]:
-        """The merged files of each run, in place."""
-        for merge in merges:
-            entry, staged = merge.entry, _staged(files, merge, run)
-            yield place(files, Swap(pointer.date, replace(entry, run_id=run), staged))
-            facts = {name: {**entry.tables.get(name, {}), "files": len(of_table)} for name, of_table in staged.items()}
-            entries[entry.run_id] = replace(entry, tables={**entry.tables, **facts}, merged=run)
-
-    def written() -> list[str]:
-        """The pointer, and before it the file of each small table."""
-        old = gather(files, pointer, Entry(run, ()), {}) if gathers else []
-        new = replace(pointer, entries=tuple(entries.values()), sequence=pointer.sequence + 1)
-        write_pointer(files, replace(new, by_date=run) if gathers else new)
-        return old
-
-    return republished(files, pointer, run, placed(), written)
-
-
-def republished(
-    files: Files, pointer: Pointer, run: str, placed: Iterable[list[str]], written: Callable[[], list[str]]
-) -> bool:
-    """Publish files of a date anew under an id; return whether they count now: not if the pointer has changed.
-
-    Args:
-        files: The files of the output.
-        pointer: That of the date, which the caller has claimed.
-        run: The new id.
-        placed: Puts files in place, some at a time; gives those that they replace.
-        written: Writes the pointer, behind its gate; returns further files that are replaced.
-    """
-    try:
-        old = [*chain.from_iterable(placed)]
-        with pointer_gate(files):
-            is_same = pointer_of(files, pointer.date) == pointer
-            old += written() if is_same else []
-    except BaseException:
-        with suppress(Exception):
-            recover(files, run, pointer.date, [*pointer.run_of()])
-        raise
-    if is_same:
-        remove(files, old)
-    else:
-        recover(files, run, pointer.date, [*pointer.run_of()])
-    return is_same
-
-
-def _staged(files: Files, merge: Merge, run: str) -> dict[str, list[StagedFile]]:
-    """Write each group of files as one file to the staging; return table -> its files."""
-    staged: dict[str, list[StagedFile]] = {}
-    for folder, group in ((folder, group) for folder, groups in merge.groups.items() for group in groups):
-        table, experiment = folder.split("/")[:2]
-        name = f"part-{run}-{uuid.uuid4().hex}.parquet"
-        target = f"{STAGING}/{run}/{table}/{name}"
-        staged.setdefault(table, []).append(StagedFile(experiment_of(experiment), name, 0))
-        if len(group) == 1:
-            files.copy(group[0], target)
-            continue
-        files.write_table(target, _joined([files.read_table(path) for path in sorted(group)]))
-    return staged

@@ -236,7 +236,7 @@ def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first
     config = yaml.safe_load((first_day.folder / "config.yaml").read_text())
     config["source"] = {"path": f"{config['source']['path']}/event_date={{date}}"}
     by_path.write_text(yaml.safe_dump(config))
-    settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_KEEP": "90d", "RANKMETRICS_COMPACT": "true"}
+    settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_KEEP": "90d"}
     running = first_day.start("airflow", "dags", "test", "rankmetrics", LATE, **settings)
     try:
         # There is enough time: this Spark must stop and the next one must start before the retry reads.

@@ -13,7 +13,6 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,11 +20,11 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS, all_of, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.job import rows_here
+from rankmetrics_spark.job import forget, rows_here
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, figures_of, local_tables, result_rows
-from rankmetrics_spark.sinks import Files, Partitions, files_of, prune, read, reading, records_in
+from rankmetrics_spark.sinks import Files, Partitions, read, reading, records_in
 from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
@@ -105,12 +104,9 @@ def test_a_file_of_all_experiments_has_the_rows_of_a_file_of_each(spark: SparkSe
     assert len(before[0]["comparisons"]) == 2 * (6 + (6 - 2 + 1))
     of_dates = {table: [file.parent.name for file in of_all.glob(f"{table}/e*=*/*.parquet")] for table in tables}
     assert of_dates == {table: [f"evaluation_date={DATE}"] for table in tables[1:]} | {"user_metrics": []}
-    # A date keeps its layout, and a prune gives older ones that of the newest.
+    # A date keeps its layout.
     publish(of_all, "few")
     assert seen(of_all) == before
-    assert [row.into for row in prune(files_of(str(of_all)), "out", None, compact=True)] == [3]
-    assert seen(of_all) == before
-    assert len([*of_all.glob("[ce]*/**/*.parquet")]) == 2 * 3
 
 
 def test_names_of_experiments_are_read_back_unchanged(spark: SparkSession, tmp_path: Path) -> None:
@@ -512,18 +508,17 @@ def test_whether_a_table_exists_is_known_without_opening_a_file(spark: SparkSess
     assert exists(spark, str(table))
 
 
-def test_an_outcome_reads_its_rows_after_small_files_were_merged_and_its_dates_are_dates(
+def test_an_outcome_reads_its_rows_after_users_were_erased_and_its_dates_are_dates(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    done = run(spark, config(parquet(tmp_path / "log", a_list([0, 1], "u", "007")), tmp_path / "out"))
-    (file,) = (tmp_path / "out" / "user_metrics").rglob("*.parquet")
-    # As if two tasks had written the partition.
-    pq.write_table(pq.read_table(file, partitioning=None), file.with_name(file.name.replace(".parquet", "-2.parquet")))
-    assert [row.merged for row in prune(files_of(str(tmp_path / "out")), "out", None, compact=True)] == [2]
+    log = [*a_list([0, 1], "u", "007"), *a_list([0, 1], "v", "007")]
+    done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out"))
+    (tmp_path / "ids.txt").write_text("v")
+    forget(spark, str(tmp_path / "out"), str(tmp_path / "ids.txt"))
     users = done.user_metrics
     assert {(row["user_id"], row["evaluation_date"]) for row in users.collect()} == {("u", date.fromisoformat(DATE))}
     kinds = {dict(table.dtypes)["evaluation_date"] for table in (users, done.experiment_metrics, done.checks)}
-    assert (users.count(), kinds) == (2, {"date"})
+    assert (users.count(), kinds) == (1, {"date"})
 
 
 class Catalog(CatalogSchema):

@@ -1,17 +1,18 @@
 """docs/tables.md: each table has the columns that the page lists, and each tool reads the same numbers."""
 
+from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.schemas import OF_DATES
 
 # The reason: a date gets the layout of another output without a run.
@@ -121,42 +122,15 @@ def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(sp
     assert session.execute(means.replace("NDCG", "ndcg")).fetchall() == expected
     assert [mean for *_, mean in expected] == pytest.approx([*NDCG.values()])
     # The comparisons of one of the two dates in one file.
-    outputs = files_of(str(out))
-    swapping.switched(outputs, swapping.pointer_of(outputs, DAYS[1]), [], "20261122T010203-0a1b2c3d", gathers=True)
+    outputs, of_all = files_of(str(out)), "20261122T010203-0a1b2c3d"
+    pointer = swapping.pointer_of(outputs, DAYS[1])
+    old = swapping.gather(outputs, pointer, Entry(of_all, ()), {})
+    swapping.write_pointer(outputs, replace(pointer, by_date=of_all))
+    swapping.remove(outputs, old)
     (both,) = blocks("sql", section("Many experiments", PAGE))
     keys = "experiment_id, evaluation_date, metric, mean_candidate"
     rows = session.execute(both).execute(f"SELECT {keys} FROM every_comparison").fetchall()
     assert sorted(rows) == sorted(map(tuple, read(spark, f"{out}/comparisons").selectExpr(*keys.split(", ")).collect()))
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_page_merge_small_files_and_every_reader_sees_the_same_bits(
-    spark: SparkSession, out: Path, call: Call
-) -> None:
-    # As tasks of Spark write them: a file per user.
-    for file in [*(out / "user_metrics").rglob("*.parquet")]:
-        rows = pq.read_table(file, partitioning=None)
-        for n in range(rows.num_rows):
-            pq.write_table(rows.slice(n, 1), file.with_name(file.name.replace(".parquet", f"-{n}.parquet")))
-        file.unlink()
-
-    def answers() -> tuple[Any, ...]:
-        """The users as both readers see them, and a comparison of stored days."""
-        users = [tuple(row) for row in read(spark, f"{out}/user_metrics").collect()]
-        compared = call("compare", "--input", str(out), "--baseline", "007", "--from", DAYS[0], "--format", "json")
-        assert compared[0] == 0, compared
-        return sorted(map(repr, users)), compared[1]
-
-    before = answers()
-    assert len(before[0]) == len([*(out / "user_metrics").rglob("*.parquet")]) == 12
-    trial, real, both = ([str(out) if word == "out/first" else word for word in words[1:]]
-                         for words in commands("rankmetrics", section("Small files", PAGE)))  # fmt: skip
-    assert call(*trial)[::2] == (0, "would merge 12 files into 4\n")
-    assert answers() == before
-    assert call(*real)[::2] == (0, "merged 12 files into 4\n")
-    assert len([*(out / "user_metrics").rglob("*.parquet")]) == 4
-    assert answers() == before
-    assert call(*both)[::2] == (0, "nothing to remove\n")
 
 
 def test_the_commands_of_the_page_prune_what_runs_have_written(spark: SparkSession, out: Path, call: Call) -> None:

@@ -329,7 +329,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
     assert (code, [(row["date"], row["action"]) for row in json.loads(out)]) == (0, [(d, "removed") for d in OLD])
     assert err.startswith("would remove 12 files of 0.0 MB and 2 run records; dates removed: 2026-08-01, 2026-08-02")
     code, out, err = call("-o", root, "--keep", "90d", "--format", "csv")
-    assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs,merged,into")
+    assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs")
     assert err.startswith("removed 12 files of 0.0 MB and 2 run records")
     for keep in ("90d", "all"):
         assert call("--output", root, "--keep", keep) == (0, "", "nothing to remove\n")

@@ -24,7 +24,7 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
 from rankmetrics_spark.schemas import Check
-from rankmetrics_spark.sinks import swapping as sw
+from rankmetrics_spark.sinks import erasing, swapping as sw
 from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
@@ -490,3 +490,23 @@ def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:
 
     assert not any("DICTIONARY" in name for name in encodings(32))
     assert any("DICTIONARY" in name for name in encodings(33))
+
+
+def test_a_run_that_publishes_while_users_are_erased_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, place = output(tmp_path), sw.place
+    sw.swap(files, stage(files, RUNS[0], OLD))
+    before, pointer = seen(files), sw.pointer_of(files, DATE)
+    assert pointer
+    (entry,), staged = pointer.entries, stage(files, RUNS[2], OLD).staged
+
+    def with_another_run(files: sk.Files, change: sw.Swap) -> list[str]:
+        """Put the files in place, and publish another experiment."""
+        old = place(files, change)
+        sw.write_pointer(files, pointer.with_run(Entry(RUNS[1], ("z",))))
+        return old
+
+    monkeypatch.setattr(sw, "place", with_another_run)
+    assert not erasing.switch(files, pointer, [erasing.Erased(entry, entry, staged, {})], RUNS[2])
+    assert seen(files) == before and not [*tmp_path.rglob(f"*{RUNS[2]}*")]
+    now = sw.pointer_of(files, DATE)
+    assert now and now.run_of() == dict.fromkeys(EXPERIMENTS, RUNS[0]) | {"z": RUNS[1]}
