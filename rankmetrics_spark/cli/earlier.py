@@ -27,7 +27,7 @@ Partitions = dict[str, set[tuple[str, str]]]
 MOST_ROWS = 100_000
 #: Keys that change nothing of what ``--over-time`` prints.
 _NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
-                  "bootstrap", "aa_check", "shares", "power")  # fmt: skip
+                  "bootstrap", "shares", "power")  # fmt: skip
 
 
 class CompareRequest(SimpleNamespace):

@@ -41,7 +41,7 @@ VALUE_UNIT = 2**20
 #: Whole numbers that make up a sum of a replicate.
 LIMBS = len(st.RESAMPLING_LIMBS)
 #: Kind of replicates -> how many weighted sums it has.
-SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
+SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2}
 #: Whole numbers of replicates that one process holds at most, of 8 bytes each.
 MOST_CELLS = 100_000_000
 #: Kind of a value of a column that all rows share: the column is the metric of the key, the value the candidate.

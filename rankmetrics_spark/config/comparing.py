@@ -42,15 +42,6 @@ class Bootstrap(Resampling):
 
 
 @dataclass(frozen=True)
-class AaCheck(Resampling):
-    """Tests between arms that differ by chance alone: how often they find a difference."""
-
-    at: ClassVar[str] = "comparison.aa_check"
-
-    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
-
-
-@dataclass(frozen=True)
 class Cuped(SectionWithOptions):
     """Variance reduction with the values that the users had before the experiment: one of three is given.
 
@@ -154,7 +145,6 @@ class Comparison(SectionWithOptions):
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
-        aa_check: How often the test finds a difference where there is none: true, or its keys.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.
         min_users: Segments with fewer users in an experiment are not compared.
@@ -189,7 +179,6 @@ class Comparison(SectionWithOptions):
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, _switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
-    aa_check: AaCheck | None = fd.key(None, _switched(AaCheck))
     shares: Mapping[str, float] | None = fd.key(None, fd.shares)
     power: float = fd.key(0.8, fd.number(0, 1, inclusive=False))
     min_users: int = fd.key(0, fd.count(0, 10**12))
@@ -205,7 +194,7 @@ class Comparison(SectionWithOptions):
         """Checks the fields, then that they fit together."""
         super().__post_init__()
         # They work with one value per user.
-        of_users = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
+        of_users = ("wilcoxon", "randomization", "bootstrap", "cuped")
         check_units(self, [name for name in of_users if getattr(self, name)])
         if both := [metric for metric in self.primary if metric in self.guardrails]:
             raise fd.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
@@ -292,7 +281,7 @@ def check_units(comparison: Comparison, names: Sequence[str]) -> None:
             )
 
 
-_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "aa_check", "cap", "strata",
+_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "cap", "strata",
                      "only_changed", "trigger", "shared_users", "period")  # fmt: skip
 
 

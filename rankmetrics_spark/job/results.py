@@ -283,7 +283,7 @@ class Staged:
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
             if request.min_users and any(key[0] != sch.EVERYONE for key in limited - known):
                 # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
-                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
+                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, baseline)
                 compared += [
                     row for row in rows if (row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) not in known

@@ -37,10 +37,6 @@ def test_without_a_section_nothing_is_compared() -> None:
         ({"pairs": "all", "bootstrap": False}, cfg.Comparison(pairs="all")),
         ({"pairs": "all", "bootstrap": {"seed": 3}}, cfg.Comparison(pairs="all", bootstrap=cfg.Bootstrap(seed=3))),
         ({"pairs": "all", "randomization": True}, cfg.Comparison(pairs="all", randomization=cfg.Resampling())),
-        (
-            {"pairs": "all", "aa_check": {"replicates": 99}},
-            cfg.Comparison(pairs="all", aa_check=cfg.AaCheck(replicates=99)),
-        ),
         ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped("2026-11-13"))),
         ({"pairs": "all", "cuped": {"column": "x"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped(column="x"))),
         (
@@ -57,10 +53,10 @@ def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: 
 
 
 def test_the_defaults_of_resampling() -> None:
-    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
-    assert result.bootstrap and result.randomization and result.aa_check
+    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True}).comparison
+    assert result.bootstrap and result.randomization
     assert (result.bootstrap.replicates, result.bootstrap.seed) == (1_000, 1)
-    assert (result.randomization.replicates, result.aa_check.replicates) == (9_999, 1_000)
+    assert result.randomization.replicates == 9_999
 
 
 def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:

@@ -15,7 +15,7 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weight
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
 ARM_SUMS, PAIR_SUMS = cmp.KINDS["arm"].columns, cmp.KINDS["pair"].columns
-EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134), aa_check=times(129))
+EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134))
 
 
 def whole(sums: Any, names: tuple[str, ...], kind: str) -> Fraction:
@@ -101,14 +101,6 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
             assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
 
 
-def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
-    wide = some_users().pivot(index="user", columns="experiment", values=METRIC)
-    result = weighted_totals(all_sums(some_users()).replicates[cmp.Key("aa_independent", "a", "b", "all", METRIC)])
-    alone = wide["a"].isna() ^ wide["b"].isna()
-    values = wide[["a", "b"]].sum(axis=1)[alone].to_numpy()
-    assert result[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
-
-
 def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     result = plain(all_sums(some_users()))
     monkeypatch.setattr(cmp.pairs, "MOST_VALUES", 1)
@@ -191,13 +183,12 @@ def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
     [
         EVERYTHING,
         Comparison("a", bootstrap=times(130)),
-        Comparison("a", candidates=("c",), randomization=times(134), aa_check=times(129)),
-        Comparison(pairs="all", aa_check=times(129)),
+        Comparison("a", candidates=("c",), randomization=times(134)),
+        Comparison(pairs="all", randomization=times(129)),
     ],
 )
 def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Comparison) -> None:
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
-    # Some users are in one of two experiments alone, as the A/A check of different users wants them.
     result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
     assert cmp.n_cells(request_, 4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
 
@@ -260,15 +251,9 @@ def test_the_limbs_of_a_square_hold_that_of_the_largest_difference() -> None:
 
 
 def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
-    request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99), aa_check=times(100))
+    request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99))
     rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
     result = totals_of(user_rows(rows), request).replicates
-    # Flips and reshuffles have one more: the users as they are. Users in both experiments, or in one, are in a pair.
+    # Flips have one more: the users as they are.
     kinds = {key.kind: sums.size for key, sums in result.items()}
-    assert kinds == {
-        "bootstrap_arm": 3 * 2 * 100,
-        "bootstrap_pair": 3 * 3 * 100,
-        "flips": 3 * 2 * 100,
-        "aa_paired": 3 * 2 * 101,
-        "aa_independent": 3 * 3 * 101,
-    }
+    assert kinds == {"bootstrap_arm": 3 * 2 * 100, "bootstrap_pair": 3 * 3 * 100, "flips": 3 * 2 * 100}
