@@ -94,7 +94,7 @@ def add_states(totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tupl
     units.refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
     n, v, inverse, around = states_of(user, values, rows.values[_LISTS][order])
     counts = [np.ones(len(n)), n == 1, n == 2, n - 1]
-    cells = ms.Cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
+    cells = ms.Groups.of_cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
 
     def add_states_of(kind: str, counts: list[Any], **values: st.Floats) -> None:
         """Add the states, less those that they replace."""

@@ -122,7 +122,7 @@ def add_days(totals: ms.Totals, days: UserDays, request: Comparison, start: str 
         # Users of each experiment on each date, and those of them with a relevant item.
         own, (dates, t) = exposed.own, np.unique(exposed.date, return_inverse=True)
         names, relevant = exposed.rows.experiments, exposed.rows.relevant
-        cells = ms.Cells(names, [*map(str, dates)], t.reshape(-1) * len(names) + exposed.rows.experiment)
+        cells = ms.Groups.of_cells(names, [*map(str, dates)], t.reshape(-1) * len(names) + exposed.rows.experiment)
         cells.add(totals, "day", "", [np.ones(len(own)), relevant])
         since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
         pairs.add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)

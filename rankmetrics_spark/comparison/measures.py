@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,23 +123,6 @@ class Totals:
                              "probability of being drawn; allowed: one above 0 and up to 1 for each")  # fmt: skip
         return rows[:, 0], numbers
 
-    def keep(self, kind: str, metric: str, groups: Sequence[Group], place: st.Ints, *columns: st.Array) -> None:
-        """Keep (r,) values of units, which are in the groups at ``place``."""
-        rows, order = np.stack([each.view(np.int64) for each in columns], axis=-1), np.argsort(place, kind="stable")
-        first = np.flatnonzero(np.diff(place[order], prepend=-1))
-        for start, end in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
-            if kind in ("arm_units", "pair_units") and end - start > VALUES[kind]:
-                continue  # nobody reads a part of them
-            segment, baseline, candidate = groups[place[order[start]]]
-            self.add(Key(kind, baseline, candidate, segment, metric), rows[order[start:end]].ravel())
-
-    def add_table(self, kind: str, metric: str, groups: Sequence[Group], columns: Iterable[st.Ints]) -> None:
-        """Add (g,) columns of sums of these groups; those without any user are left out."""
-        sums = np.stack([*columns], axis=-1)
-        for i in np.flatnonzero(sums.any(axis=1)).tolist():
-            segment, baseline, candidate = groups[i]
-            self.add(Key(kind, baseline, candidate, segment, metric), sums[i])
-
     def of(self, kind: str, keys: Sequence[Key], place: int | None = None) -> st.Sums:
         """Sums of the pair of each key, or of the experiment at a place of it; 0 for a key that has none."""
         nothing = np.zeros(len(KINDS[kind].columns), np.int64)
@@ -197,63 +179,58 @@ Group = tuple[str, Name, Name]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """Rows by segment and experiment.
+class Groups:
+    """Rows that are added up by group, such as the users of an experiment in a segment.
 
     Attributes:
-        experiments: Names of the experiments.
-        labels: The segments.
-        number: (n,) segment * experiments + experiment of each row.
+        names: (g,) the groups.
+        place: (n,) index of each row's group.
+        starts: (g,) first row of each group, where rows come group by group.
     """
 
-    experiments: Sequence[Name]
-    labels: Sequence[str]
-    number: st.Ints
+    names: Sequence[Group]
+    place: st.Ints
+    starts: st.Ints | None = None
 
-    def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
-        """Add counts, and the sums of values and of their products, of each experiment in each segment."""
-        self.add_up(totals, kind, metric, KINDS[kind].cells(counts, **values))
-
-    def keep(self, totals: Totals, metric: str, values: st.Floats) -> None:
-        """Keep the values other than 0 of each experiment in each segment, where they are few."""
-        groups, place = self._present
-        rows = np.flatnonzero(values)
-        n = np.bincount(place[rows], minlength=len(groups))
-        few = (n > 0) & (n <= VALUES["arm_values"])
-        if not totals.keeps_values or not few.any():
-            return
-        if len(self.labels) > 1:
-            of_experiment = np.bincount(self.number[rows] % len(self.experiments), minlength=len(self.experiments))
-            many = {self.experiments[i] for i in np.flatnonzero(of_experiment > MOST_IN_SEGMENTS).tolist()}
-            few &= np.array([name not in many for _, _, name in groups])
-        rows = rows[few[place[rows]]]
-        rows = rows[np.argsort(place[rows], kind="stable")]
-        ends = np.cumsum(n[few])
-        for i, start, end in zip(np.flatnonzero(few).tolist(), ends - n[few], ends, strict=True):
-            key = Key("arm_values", "", groups[i][2], groups[i][0], metric)
-            totals.add(key, values[rows[start:end]].view(np.int64))
-
-    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
-        """Keep the values of some units of each experiment in each segment."""
-        groups, place = self._present
-        totals.keep(kind, metric, groups, place[kept], *(each[kept] for each in columns))
-
-    def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
-        """Add the (n,) numbers of each column, which are those of a kind of sums."""
-        groups, place = self._present
-        nothing = np.zeros(len(groups), np.int64)
-        sums = (st.group_sums([each], place, len(groups))[:, 0] if each.any() else nothing for each in columns)
-        totals.add_table(kind, metric, groups, sums)
-
-    @cached_property
-    def _present(self) -> tuple[list[Group], st.Ints]:
-        """The groups that may have rows; the place of each row's among them.
+    @classmethod
+    def of_cells(cls, experiments: Sequence[Name], labels: Sequence[str], number: st.Ints) -> Groups:
+        """Of each experiment in each segment that may have rows; ``number`` is segment * experiments + experiment.
 
         Thousands of segments of thousands of experiments are far more groups than rows.
         """
-        width = len(self.experiments)
-        group, place = np.arange(len(self.labels) * width), self.number
-        if len(group) > len(self.number):
-            group, place = np.unique(self.number, return_inverse=True)
-        groups: list[Group] = [(self.labels[i // width], "", self.experiments[i % width]) for i in group.tolist()]
-        return groups, place.reshape(-1)
+        width, place = len(experiments), number
+        group = np.arange(len(labels) * width)
+        if len(group) > len(number):
+            group, place = np.unique(number, return_inverse=True)
+        return cls([(labels[i // width], "", experiments[i % width]) for i in group.tolist()], place.reshape(-1))
+
+    def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
+        """Add counts, and the sums of values and of their products, of each group."""
+        self.add_up(totals, kind, metric, KINDS[kind].cells(counts, **values))
+
+    def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
+        """Add the (n,) numbers of each column, which are those of a kind of sums; groups without any are left out."""
+        nothing = np.zeros(len(self.names), np.int64)
+        sums = np.stack([self._sums(each) if each.any() else nothing for each in columns], axis=-1)
+        for i in np.flatnonzero(sums.any(axis=1)).tolist():
+            totals.add(self._key(kind, metric, i), sums[i])
+
+    def keep(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
+        """Keep some rows of these columns, as bits; of groups that have too many, none, since nobody reads a part."""
+        rows = np.flatnonzero(kept & totals.keeps_values)
+        n = np.bincount(self.place[rows], minlength=len(self.names))
+        few = (n > 0) & ((n <= VALUES[kind]) | (VALUES[kind] == MOST_JUDGED))
+        rows = rows[few[self.place[rows]]]
+        rows = rows[np.argsort(self.place[rows], kind="stable")]
+        cells = np.stack([each[rows].view(np.int64) for each in columns], axis=-1)
+        for i, part in zip(np.flatnonzero(few).tolist(), np.split(cells, np.cumsum(n[few]))[:-1], strict=True):
+            totals.add(self._key(kind, metric, i), part.ravel())
+
+    def _sums(self, column: st.Array) -> st.Ints:
+        if self.starts is None:
+            return st.group_sums([column], self.place, len(self.names))[:, 0]
+        return np.asarray(np.add.reduceat(column.astype(np.float64, copy=False), self.starts).astype(np.int64))
+
+    def _key(self, kind: str, metric: str, i: int) -> Key:
+        segment, baseline, candidate = self.names[i]
+        return Key(kind, baseline, candidate, segment, metric)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import KINDS, STRATUM, VALUES, Cells, Group, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import MOST_IN_SEGMENTS, STRATUM, Groups, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 from rankmetrics_spark.config import Comparison
@@ -98,7 +97,7 @@ def _add_untriggered(totals: Totals, rows: UserRows) -> None:
 
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
-    cells = Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+    cells = Groups.of_cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
     of_strata = None if rows.stratum is None else _strata(rows, labels, code)
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
@@ -107,7 +106,11 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
         ends = (has_value & (values != end) for end in (0, 1))
         counts = (np.ones(len(v)), has_value, has_value & rows.relevant, beyond, *ends)
         cells.add(totals, "arm", metric, counts, v=v)
-        cells.keep(totals, metric, v)
+        some_hit = v != 0
+        if len(labels) > 1:
+            n_hits = np.bincount(rows.experiment[some_hit], minlength=len(rows.experiments))
+            some_hit &= (n_hits <= MOST_IN_SEGMENTS)[rows.experiment]
+        cells.keep(totals, "arm_values", metric, some_hit, v)
         if metric in rows.machine:
             # Who was judged is drawn, so nobody is left out.
             f, n, chance = rows.rated(metric)
@@ -115,15 +118,15 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
             y, n_others = (np.where(others, each, 0.0) for each in (f * n, n))
             cells.add(totals, "machine", metric, [others, in_part], y=y, n=n_others)
-            cells.keep_units(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, chance)
+            cells.keep(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, chance)
         elif (without := rows.left_out(metric, values)).any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
         if metric in rows.lists:
             known = ~np.isnan(some)
             n = np.where(known, rows.lists[metric], 0.0)
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
-            if totals.keeps_values and labels == [EVERYONE]:
-                cells.keep_units(totals, "arm_units", metric, known, v * n, n)
+            if labels == [EVERYONE]:
+                cells.keep(totals, "arm_units", metric, known, v * n, n)
         if of_strata is not None:
             known, n = ~np.isnan(some), rows.lists.get(metric, np.ones(len(v)))
             n = np.where(known, n, 0.0)
@@ -135,13 +138,13 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             cells.add(totals, "before", metric, [known], b=np.where(known, before, 0.0), v=np.where(known, v, 0.0))
 
 
-def _strata(rows: UserRows, labels: list[str], code: st.Ints) -> Cells:
+def _strata(rows: UserRows, labels: list[str], code: st.Ints) -> Groups:
     """The rows by segment, stratum and experiment."""
     assert rows.stratum is not None
     n = len(rows.strata)
     present, place = np.unique(code * n + rows.stratum, return_inverse=True)
     names = [f"{labels[i // n]}{STRATUM}{rows.strata[i % n]}" for i in present.tolist()]
-    return Cells(rows.experiments, names, place.reshape(-1) * len(rows.experiments) + rows.experiment)
+    return Groups.of_cells(rows.experiments, names, place.reshape(-1) * len(rows.experiments) + rows.experiment)
 
 
 @dataclass(frozen=True)
@@ -154,15 +157,13 @@ class RowPairs:
         left: (m,) row of the baseline.
         right: (m,) row of the candidate.
         differ: (m,) whether the two rows count in their pair, whatever their values; None where all do.
-        starts: (g,) first of each segment and pair.
-        names: (g,) segment, baseline and candidate.
+        groups: The segments and pairs.
     """
 
     left: st.Ints
     right: st.Ints
     differ: st.Bools | None
-    starts: st.Ints
-    names: list[Group]
+    groups: Groups
 
     @classmethod
     def of(cls, rows: UserRows, labels: list[str], code: st.Ints, pairs: tuple[st.Ints, st.Ints]) -> Iterator[RowPairs]:
@@ -183,7 +184,9 @@ class RowPairs:
                     for i in here[starts].tolist()
                 ]
                 i, j, hashes = left[some], right[some], rows.lists_hash
-                yield cls(i, j, None if hashes is None else hashes[i] != hashes[j], starts, names)
+                place = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(here)))
+                differ = None if hashes is None else hashes[i] != hashes[j]
+                yield cls(i, j, differ, Groups(names, place, starts))
 
     def of_both(self, values: st.Floats) -> tuple[st.Floats, st.Floats, st.Bools]:
         """Values of baseline and candidate, 0 where two rows do not count; and which ones count.
@@ -191,27 +194,6 @@ class RowPairs:
         They count if both have a value and, where only changed lists are compared, different lists.
         """
         return of_both(values[self.left], values[self.right], self.differ)
-
-    def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
-        """Add counts, and the sums of values and of their products, of each pair in each segment."""
-        nothing = np.zeros(len(self.starts), np.int64)
-        columns = (each.astype(np.float64, copy=False) for each in KINDS[kind].cells(counts, **values))
-        sums = (np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns)
-        totals.add_table(kind, metric, self.names, sums)
-
-    def keep(self, totals: Totals, metric: str, differences: st.Floats) -> None:
-        """Keep the differences other than 0 of each pair in each segment, where they are few."""
-        n = np.add.reduceat((differences != 0).astype(np.int64), self.starts)
-        ends = np.append(self.starts[1:], len(differences))
-        for i in np.flatnonzero(totals.keeps_values & (n > 0) & (n <= VALUES["pair_values"])).tolist():
-            some, (segment, baseline, candidate) = differences[self.starts[i] : ends[i]], self.names[i]
-            key = Key("pair_values", baseline, candidate, segment, metric)
-            totals.add(key, some[some != 0].view(np.int64))
-
-    def keep_units(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
-        """Keep the values of some units of each pair in each segment."""
-        place = np.searchsorted(self.starts, np.flatnonzero(kept), "right") - 1
-        totals.keep(kind, metric, self.names, place, *(each[kept] for each in columns))
 
 
 #: Pairs of rows that are added up in one go.
@@ -245,42 +227,43 @@ def _row_pairs(rows: UserRows, unit: st.Ints, pairs: tuple[st.Ints, st.Ints]) ->
 
 def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
     """Add the sums of the users of both experiments of each pair; the values can be summed."""
+    groups = pairs.groups
     for metric, values in rows.values.items():
         x, y, both = pairs.of_both(values)
         d = y - x
-        pairs.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
-        pairs.keep(totals, metric, d)
+        groups.add(totals, "pair", metric, (both, d > 0, d < 0), x=x, y=y, d=d)
+        groups.keep(totals, "pair_values", metric, d != 0, d)
         if metric in rows.machine:
             _add_machine_pairs(totals, pairs, metric, values, rows)
         elif (without := rows.left_out(metric, values)).any():
             more = without[pairs.right] - without[pairs.left]
             more = more if pairs.differ is None else np.where(pairs.differ, more, 0.0)
-            pairs.add(totals, "left_out_pair", metric, (more != 0,), t=more)
+            groups.add(totals, "left_out_pair", metric, (more != 0,), t=more)
         if pairs.differ is not None:
             everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
-            pairs.add(totals, "all_paired", metric, (everyone,))
+            groups.add(totals, "all_paired", metric, (everyone,))
         if metric in rows.lists:
             m, n = (np.where(both, rows.lists[metric][side], 0.0) for side in (pairs.left, pairs.right))
-            pairs.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
-            if totals.keeps_values and pairs.names[0][0] == EVERYONE:
-                pairs.keep_units(totals, "pair_units", metric, both, x * m, m, y * n, n)
+            groups.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
+            if groups.names[0][0] == EVERYONE:
+                groups.keep(totals, "pair_units", metric, both, x * m, m, y * n, n)
         if metric in rows.before_own:
             before, after, known = pairs.of_both(rows.before_own[metric])
             known &= both
             e, d, b = (np.where(known, each, 0.0) for each in (after - before, d, x))
-            pairs.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
+            groups.add(totals, "before_pair", metric, (known,), x=e, d=d, b=b)
 
 
 def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.Floats, rows: UserRows) -> None:
     """Add sums of the units that nobody judged, and keep the values of the others."""
-    machine, lists, chance = rows.rated(metric)
+    groups, (machine, lists, chance) = pairs.groups, rows.rated(metric)
     (x, y, judged), (f, g, known) = (pairs.of_both(each) for each in (values, machine))
     others, judged = known & ~judged, known & judged
     m, n = lists[pairs.left], lists[pairs.right]
     sums = (np.where(others, each, 0.0) for each in (f * m, m, g * n, n))
-    pairs.add(totals, "machine_pair", metric, (others,), **dict(zip("xmyn", sums, strict=True)))
+    groups.add(totals, "machine_pair", metric, (others,), **dict(zip("xmyn", sums, strict=True)))
     ids = rows.keys[rows.user[pairs.left]]
-    pairs.keep_units(totals, "pair_judged", metric, judged, ids, x, f, m, y, g, n, chance[pairs.left])
+    groups.keep(totals, "pair_judged", metric, judged, ids, x, f, m, y, g, n, chance[pairs.left])
 
 
 def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:

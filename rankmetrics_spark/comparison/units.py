@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.measures import Cells, Name, Totals
+from rankmetrics_spark.comparison.measures import Groups, Name, Totals
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, Ints, Words, exact_total, limbs_of
@@ -197,7 +197,7 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         number = group * len(labels) + code
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
-        chosen, cells = order[first], Cells(rows.experiments, labels, code * n + rows.experiment)
+        chosen, cells = order[first], Groups.of_cells(rows.experiments, labels, code * n + rows.experiment)
         values, lists, without, machine = {}, {}, {}, {}
         in_part = np.zeros(len(first), bool)
         if rows.in_part is not None:

@@ -155,8 +155,8 @@ def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(which: s
         places = cmp.pairs_of(Comparison("e0", pairs=which), rows.experiments)
         labels, code = rows.segments[1]
         paired = sum(len(some.left) for some in cmp.pairs.RowPairs.of(rows, labels, code, places))
-        cells = cmp.measures.Cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
-        return paired, len(cells._present[0])
+        cells = cmp.measures.Groups.of_cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+        return paired, len(cells.names)
 
     # 60 users with three rows each: two rows beside that of the baseline, and three pairs of any two.
     for n_experiments in (10, 100, 1_000):
