@@ -72,9 +72,12 @@ def same(spark: SparkSession, out: Path, other: Path) -> None:
         assert exact(rows.select(*names).collect()) == exact(others.select(*names).collect()), table
 
 
+@pytest.mark.parametrize("users", [8, pytest.param(600, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_metric_from_stored_lists_is_that_of_the_log(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    log, out, other = parquet(tmp_path / "log", random_log(11, users=8)), tmp_path / "out", tmp_path / "other"
+def test_a_metric_from_stored_lists_is_that_of_the_log(
+    spark: SparkSession, tmp_path: Path, kind: str, users: int
+) -> None:
+    log, out, other = parquet(tmp_path / "log", random_log(11, users=users)), tmp_path / "out", tmp_path / "other"
     sections, added = KINDS[kind], ["err@5", "p@3"]
     published(spark, log, out, sections)
     published(spark, log, other, sections, metrics=[*sections["metrics"], *added])
