@@ -16,7 +16,7 @@ from rankmetrics_spark.config import Config, Sink, load
 from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
 from rankmetrics_spark.job.earlier import Earlier
-from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, tables_on_record
+from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, pages_of, tables_on_record
 from rankmetrics_spark.job.verifying import as_seen, rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.sources import ids_in
@@ -152,9 +152,8 @@ class _Output:
             runs = [self._without_users(store, pointer, entry) for entry in pointer.entries]
             store.claim(sinks.Partitions(date, sorted(pointer.run_of(), key=str)))
             # The page of the newest run with this file may show the lists of a user.
-            named = ((each.get("config", {}).get("report", {}).get("file"), run) for run, each in self.records.items())
-            for file, run in {file: run for file, run in sorted(named, key=lambda pair: pair[1]) if file}.items():
-                if run in pointer.run_of().values() and Path(file).is_file():
+            for file, run in pages_of(self.records).items():
+                if run in pointer.run_of().values():
                     Path(file).unlink()
                     self.pages[file] = date
             if not store.switch(pointer, runs):

@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import schemas as sch, sinks
+from rankmetrics_spark import report as rep, schemas as sch, sinks
 from rankmetrics_spark.config import ENDINGS, Config, Sink, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.job.record import Outcome, Record, known_runs, tables_on_record, with_config
+from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
 from rankmetrics_spark.job.verifying import first_difference, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path
@@ -174,7 +174,7 @@ def recompute(
     for date, pointer in chosen.items():
         record = with_config(store, records, pointer.entries[0].run_id)
         place = {"path": sink.path, "table": sink.table, "format": sink.format}
-        document = {**record["config"], "sink": {**record["config"]["sink"], **place}, "report": {}, "lineage": {}}
+        document = {**record["config"], "sink": {**record["config"]["sink"], **place}, "lineage": {}}
         before = load(document, date=date)
         changes: dict[str, Any] = {"metrics": [*map(str, before.metrics), *metrics]}
         if convention:
@@ -189,10 +189,15 @@ def recompute(
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
             raise ConfigError(f"--metrics is {metric}, which {dates_in_words(known)} has already; "
                               "allowed: other dates, or metrics that it lacks")  # fmt: skip
-    outcomes = []
-    for day, config in days:
+    run_of_page, outcomes = pages_of(records), []
+    pages = [[file for file, run_id in run_of_page.items() if run_id == day.record[sch.RUN]] for day, _ in days]
+    if any(pages):
+        rep.check_page_libraries()
+    for (day, config), files in zip(days, pages, strict=True):
         progress(f"recomputing {day.pointer.date}")
         outcomes.append(run(spark, config, stored=day))
+        for file in files:  # without examples, which are in the log
+            rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
     return outcomes
 
 

@@ -321,6 +321,12 @@ def known_runs(store: Store, date: str, pointers: Mapping[str, Pointer]) -> dict
     return {record[RUN]: record for record in run_records(store)}
 
 
+def pages_of(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """File of a page that is there -> the newest run that has written it."""
+    named = ((each.get("config", {}).get("report", {}).get("file"), run) for run, each in sorted(records.items()))
+    return {file: run for file, run in named if file and Path(file).is_file()}
+
+
 def with_config(store: Store, records: Mapping[str, dict[str, Any]], run: str) -> dict[str, Any]:
     """The record of a run, which has its config.
 

@@ -16,6 +16,7 @@ from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import recompute, verify
+from rankmetrics_spark.report import figures_of_output, write_page
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, config, exact, parquet, random_log
 
@@ -103,6 +104,18 @@ def test_other_judgements_give_what_a_run_over_the_log_with_them_gives(
     same(spark, out, other)
     assert exact(read(spark, out / "user_metrics").collect()) != before
     assert verify(spark, Sink(path=str(out))).other == []
+
+
+def test_a_page_has_what_was_recomputed(spark: SparkSession, tmp_path: Path) -> None:
+    log, out, page = parquet(tmp_path / "log", random_log(3, users=8)), tmp_path / "out", tmp_path / "page.html"
+    published(spark, log, out, LAX, report={"file": str(page)})
+    write_page(figures_of_output(spark, Sink(path=str(out)), DATE), page)
+    assert "ERR@5" not in page.read_text()
+    recompute(spark, Sink(path=str(out)), ["err@5"])
+    assert "ERR@5" in page.read_text()
+    page.unlink()
+    recompute(spark, Sink(path=str(out)), ["err@10"])
+    assert not page.exists(), "nobody has written one since"
 
 
 def test_judgements_that_read_rows_left_out_are_refused(spark: SparkSession, tmp_path: Path) -> None:
