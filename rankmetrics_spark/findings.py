@@ -50,9 +50,9 @@ class Finding:
     test: str | None = None
     design: str | None = None
     role: str | None = None
-    wins: int | None = None
-    ties: int | None = None
-    losses: int | None = None
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
     ci_low: float | None = None
     p_value: float | None = None
     looks: str | None = None

@@ -121,11 +121,6 @@ class State(NamedTuple):
         """
         return (self.one if n == 1 else self.many).format(what)
 
-    @property
-    def html(self) -> str:
-        """The mark in HTML."""
-        return self.mark.encode("ascii", "xmlcharrefreplace").decode()
-
 
 Level = Literal["ok", "warn", "fail", "none"]
 

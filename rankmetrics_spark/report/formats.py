@@ -145,8 +145,9 @@ def table(grid: Table, style: str) -> str:
     \\bottomrule
     \\end{tabular}
     """
-    heads = [_escaped(_text(column.header).plain, style) for column in grid.columns]
-    rows = [*zip(*([_marked(_text(cell), style) for cell in column.cells] for column in grid.columns), strict=True)]
+    head, *cells = cells_of(grid)
+    heads = [_escaped(cell.plain, style) for cell in head]
+    rows = [[_marked(cell, style) for cell in row] for row in cells]
     is_right = [column.justify == "right" for column in grid.columns]
     if style == "markdown":
         rule = "|".join("---:" if right else ":---" for right in is_right)
@@ -159,6 +160,11 @@ def table(grid: Table, style: str) -> str:
     title, caption = (sentence(text, style) if text else "" for text in (above, below))
     gap = "\n" if style == "markdown" and caption else ""
     return "".join([title, *(f"{line}\n" for line in lines), gap, caption])
+
+
+def cells_of(grid: Table) -> list[tuple[Text, ...]]:
+    """The lines of a table, its head first."""
+    return [*zip(*(map(_text, (column.header, *column.cells)) for column in grid.columns), strict=True)]
 
 
 def _text(cell: object) -> Text:
@@ -281,12 +287,19 @@ def print_texts(
         title: Above the table.
         caption: Below the table.
     """
-    grid = Table(title=title, title_justify="left", title_style="", caption=caption, caption_justify="left")
+    grid = grid_of(texts, left)
+    grid.title, grid.caption = title, caption
+    print_records(texts, grid)
+
+
+def grid_of(texts: Sequence[Mapping[str, str]], left: Collection[str]) -> Table:
+    """A table with a line for each record, numbers on the right."""
+    grid = Table(title_justify="left", title_style="", caption_justify="left")
     for name in texts[0] if texts else ():
         grid.add_column(name, justify="left" if name in left else "right")
     for text in texts:
         grid.add_row(*(Text(printable(value)) for value in text.values()))
-    print_records(texts, grid)
+    return grid
 
 
 def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:

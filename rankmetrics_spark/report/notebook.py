@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from rich.table import Table
 
 from rankmetrics_spark import errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import assets, beside, html, story, trust
+from rankmetrics_spark.report import assets, beside, formats, html, story, terminal, trust
 from rankmetrics_spark.report.figures import Figures, in_words, level_of, over_what
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
-from rankmetrics_spark.words import STATES, UNITS, p_text
+from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -83,15 +84,9 @@ def as_html(figures: Figures) -> str:
     lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
     lines = beside.sentences_of_reversals(figures.found, figures.primary_name)
     turned = "".join(f'<div style="margin-bottom:.8em">{escape(err.printable(line))}</div>' for line in lines)
-    # What the numbers and marks of the table mean.
-    level = level_of(figures.averages, "margin")
-    key = f"mean over {over_what(figures.averages)}{f' ± {level}' if level else ''}"
-    if figures.only_baseline:
-        better, worse, unclear = (STATES[name].html for name in ("better", "worse", "open"))
-        baseline = _text(story.Id(figures.only_baseline))
-        key += f"; {better} better, {worse} worse than {baseline}, {unclear} {STATES['open'].word}"
-    if narrower := next((found.narrower for found in figures.compared if found.narrower), ""):
-        key += f"; means are over all {over_what(figures.averages)}, changes are those of {narrower}"
+    key = "<br>".join(_text(line) for line in terminal.explained(figures))
+    hidden = _hidden(len(figures.experiments) - MOST_LINES, "experiments; see summary()")
+    table = _table(terminal.table(figures, figures.metrics), MOST_LINES) + hidden
     checks = trust.checks(figures)
     bad = [check for check in checks if check.level in ("fail", "warn")]
     fine = sum(check.level == "ok" for check in checks)
@@ -105,7 +100,7 @@ def as_html(figures: Figures) -> str:
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
-        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{_table(figures)}'
+        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{table}'
         f'<div style="{_SOFT};margin-top:.4em">{key}</div>{checked}</div>'
     )
 
@@ -122,34 +117,16 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         size: How many rows the table has, where these are not all.
     """
     compared = fd.findings(rows)
-    names = fd.primary_names(compared)
     sentences = correction_once(verdict_of(rows), compared)
     verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
-
-    def order(found: fd.Finding) -> tuple[bool, bool, str, str, str]:
-        """All users first, then what decides."""
-        return not found.is_of_all, found.metric not in names, found.segment, found.metric, str(found.candidate)
-
-    units = "clusters" if any(found.cluster for found in compared) else str(UNITS)
-    heads = ("candidate", "baseline", "segment", "metric", units, "means", "difference", "p corrected")
-    head = "".join(_cell(f"<b>{name}</b>") for name in heads)
-    lines = []
-    for found in sorted(compared, key=order)[:MOST_COMPARED]:
-        change, p = found.change(), found.p_adjusted
-        cells = [_text(story.Id(name)) for name in (found.candidate, found.baseline, found.segment)]
-        cells += [escape(found.label), f"{found.n_users:,}", escape(found.movement)]
-        cells += [f"{STATES[found.state].html} {escape(change.plain)}" if change else "-"]
-        cells += ["-" if p is None else escape(p_text(p, found.level))]
-        lines.append(f"<tr>{''.join(map(_cell, cells))}</tr>")
-    hidden = _hidden(max(size, len(rows)) - len(lines))
-    return (
-        f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
-        f'<table style="{_TABLE}"><tr>{head}</tr>{"".join(lines)}</table>{hidden}</div>'
-    )
+    texts = terminal.comparison_texts(terminal.of_comparisons(rows))[:MOST_COMPARED]
+    table = _table(formats.grid_of(texts, terminal.OF_NAMES), MOST_COMPARED)
+    hidden = _hidden(max(size, len(rows)) - len(texts))
+    return f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}{table}{hidden}</div>'
 
 
 def _hidden(n: int, what: str = "rows are in the table") -> str:
-    return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n else ""
+    return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n > 0 else ""
 
 
 def _words(parts: Sequence[str]) -> str:
@@ -161,31 +138,16 @@ def _text(part: str) -> str:
     return f"<bdi>{text}</bdi>" if isinstance(part, story.Id) else text
 
 
-def _table(figures: Figures) -> str:
-    cells = {(mean.experiment_id, mean.metric): mean for mean in figures.everyone}
-    by_name = {str(metric): metric for metric in figures.metrics}
-    names = figures.experiments[:MOST_LINES]
-    heads = "".join(_cell(f"<b>{escape(fd.label_of(metric))}</b>", "right") for metric in by_name.values())
-    lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell(f'<b>{UNITS}</b>', 'right')}{heads}</tr>"]
-    for name in names:
-        users = max((mean.n_users for (experiment, _), mean in cells.items() if experiment == name), default=0)
-        line = [_cell(_text(story.Id(name))), _cell(f"{users:,}", "right")]
-        for metric in by_name:
-            mean, found = cells.get((name, metric)), figures.differences.get((name, metric))
-            text = "-"
-            if mean is not None and mean.mean is not None:
-                half = f' <span style="{_SOFT}">{mean.half}</span>' if mean.half else ""
-                text = f"{mean.mean:.4f}{half}"
-                if found is not None and (change := found.change(figures.in_percent[metric])):
-                    mark = STATES[found.state].html
-                    text += f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>'
-            line.append(_cell(text, "right"))
-        lines.append(f"<tr>{''.join(line)}</tr>")
-    more = _hidden(len(figures.experiments) - len(names), "experiments; see summary()")
-    return f'<table style="{_TABLE}">{"".join(lines)}</table>{more}'
+def _table(grid: Table, most: int) -> str:
+    """The first lines of a table as a terminal has it."""
+    sides = [column.justify for column in grid.columns]
+    head, *cells = ([escape(" ".join(cell.plain.split())) for cell in row] for row in formats.cells_of(grid))
+    lines = [[f"<b>{text}</b>" for text in head], *([f"<bdi>{text}</bdi>" for text in row] for row in cells[:most])]
+    shown = "".join(f"<tr>{''.join(map(_cell, line, sides))}</tr>" for line in lines)
+    return f'<table style="{_TABLE}">{shown}</table>'
 
 
-def _cell(content: str, align: str = "left") -> str:
+def _cell(content: str, align: str) -> str:
     style = f"text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884;white-space:nowrap"
     return f'<td style="{style}">{content}</td>'
 

@@ -42,24 +42,7 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         formats.print_fitting(lambda some: console.grid(figures.averages, some), figures.metrics, about)
         console.print_percentiles(figures.averages)
         return
-    lines = [console.title(figures.averages)]
-    baseline, compared = figures.only_baseline, [*figures.differences.values()]
-    for found in compared[:1]:
-        valid = f" ({found.valid_at})" if found.valid_at else ""
-        unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
-        lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
-        if found.narrower:
-            lines.append(f"means are over all {over_what(figures.averages)}; changes are those of {found.narrower}")
-    if figures.letters:
-        how = assets.WORDS["corrections"][figures.found[0].correction]
-        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
-    of_metrics = by_metric(found for found in compared if found.period_from is not None)
-    if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
-        lines.append(
-            f"a percentage is against the mean of {baseline} over the {UNITS} of both experiments, which differs "
-            "from pair to pair: mean_baseline of the table comparisons"
-        )
-    formats.print_fitting(lambda some: table(figures, some), figures.metrics, *lines)
+    formats.print_fitting(lambda some: table(figures, some), figures.metrics, *explained(figures))
     console.print_percentiles(figures.everyone)
     metric = figures.primary
     if figures.comparisons:
@@ -80,6 +63,28 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         n = len({mean.segment for mean in figures.averages if not mean.is_of_all})
         about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all {UNITS}"
         formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
+
+
+def explained(figures: Figures) -> list[str]:
+    """What the numbers and marks of a table of means are."""
+    lines = [console.title(figures.averages)]
+    baseline, compared = figures.only_baseline, [*figures.differences.values()]
+    for found in compared[:1]:
+        valid = f" ({found.valid_at})" if found.valid_at else ""
+        unknown = ", ? no verdict" if any(each.state == "doubtful" for each in compared) else ""
+        lines.append(f"▲ better, ▼ worse than {baseline}, ≈ no difference shown{valid}{unknown}")
+        if found.narrower:
+            lines.append(f"means are over all {over_what(figures.averages)}; changes are those of {found.narrower}")
+    if figures.letters:
+        how = assets.WORDS["corrections"][figures.found[0].correction]
+        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
+    of_metrics = by_metric(found for found in compared if found.period_from is not None)
+    if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
+        lines.append(
+            f"a percentage is against the mean of {baseline} over the {UNITS} of both experiments, which differs "
+            "from pair to pair: mean_baseline of the table comparisons"
+        )
+    return lines
 
 
 def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
@@ -171,17 +176,29 @@ def print_comparisons(
     rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
 ) -> None:
     """The verdict, whose users these are, and one line per comparison."""
-    found = findings(rows)
-    means = [
-        {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
-        for each in found
-        for side in each.sides
-    ]
-    result = Figures(means, rows, order=[*map(str, metrics)])
+    result = of_comparisons(rows, metrics)
     print_verdict(sentences, result=result)
     formats.print_lines(filter(None, [about]))
-    has_segments = not all(each.is_of_all for each in found)
-    left = ("candidate", "baseline", "segment", "metric", "design", "test")
+    formats.print_texts(comparison_texts(result), OF_NAMES)
+
+
+def of_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> Figures:
+    """The figures of comparisons alone: their means are those of the rows."""
+    means = [
+        {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
+        for each in findings(rows)
+        for side in each.sides
+    ]
+    return Figures(means, rows, order=[*map(str, metrics)])
+
+
+#: The columns of comparisons that are no numbers.
+OF_NAMES = ("candidate", "baseline", "segment", "metric", "design", "test")
+
+
+def comparison_texts(result: Figures) -> list[dict[str, str]]:
+    """A record per comparison, those of all users first, as people read it on a terminal and in a notebook."""
+    has_segments = not all(each.is_of_all for each in result.found)
     texts = []
     names, measured = [*result.best_first], [*map(str, result.metrics)]
 
@@ -190,7 +207,7 @@ def print_comparisons(
         of = [names.index(name) if name in names else len(names) for name in (found.candidate, found.baseline)]
         return not found.is_of_all, found.segment, *of, measured.index(found.metric)
 
-    for each in sorted(found, key=place):
+    for each in sorted(result.found, key=place):
         change, share = each.change(in_percent=False), each.change() if each.is_percentage else None
         texts.append(
             {
@@ -206,12 +223,10 @@ def print_comparisons(
                 "change": Change(share.value, share.unit).plain if share else "-",
                 "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
                 # Other users have no win or loss of their own.
-                "wins/ties/losses": (
-                    f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-"
-                ),
+                "wins/ties/losses": f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-",
             }
         )
-    formats.print_texts(texts, left)
+    return texts
 
 
 def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:

@@ -29,14 +29,14 @@ def test_a_notebook_shows_the_answer_and_names_as_text() -> None:
     figures = Figures([mean("control"), mean("<b>x", value=0.6)], [compared("<b>x", "candidate", 0.1)])
     shown = notebook.as_html(figures)
     assert "<bdi>&lt;b&gt;x</bdi> beats <bdi>control</bdi>" in shown and "<b>x" not in shown
-    assert "0.6000" in shown and "&#9650; +20.0 %" in shown
+    assert "0.6000" in shown and "▲ +20.0 %" in shown
 
 
 def test_a_notebook_shows_margins_a_key_and_what_weakens_the_answer() -> None:
     figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
     shown = notebook.as_html(figures)
     assert re.sub("<[^>]+>", "", shown).count("± 0.0100") == 2
-    assert "mean over users ± 95 % margin; &#9650; better, &#9660; worse than <bdi>control</bdi>" in shown
+    assert "mean over users ± 95 % margin; convention standard<br>▲ better, ▼ worse than control" in shown
     assert "<b>Run record</b>" not in shown, "what was not looked at is no warning"
     check = {"experiment_id": "a", "name": "tied_rate", "segment": "all", "metric": None, "status": "warn"}
     warned = notebook.as_html(replace(figures, checks=[check | {"sentence": "1 of 3 rows <b>tie"}]))
@@ -48,9 +48,9 @@ def test_comparisons_show_their_verdict_and_a_line_each() -> None:
     shown = notebook.compared_html([{**row, "design": "independent"} for row in rows])
     assert "&lt;i&gt;a beats control on MAP@10: 0.500 → 0.600" in shown and "<i>a" not in shown
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
-    assert [(row[0], row[3], row[7]) for row in cells] == [
-        ("<bdi>&lt;i&gt;a</bdi>", "MAP@10", "&lt; 0.001"),
-        ("<bdi>b</bdi>", "MAP@10", "0.800"),
+    assert [(row[0], row[2], row[9]) for row in cells] == [
+        ("<bdi>&lt;i&gt;a</bdi>", "<bdi>MAP@10</bdi>", "<bdi>&lt; 0.001</bdi>"),
+        ("<bdi>b</bdi>", "<bdi>MAP@10</bdi>", "<bdi>0.800</bdi>"),
     ]
 
 
@@ -74,7 +74,7 @@ def test_comparisons_by_cluster_count_clusters() -> None:
 def test_changes_among_changed_lists_are_told_apart_from_the_means_of_all() -> None:
     changed = compared("a", "candidate", 0.1, share_changed=0.25, diluted_difference=0.025)
     figures = Figures([mean("control"), mean("a", value=0.525)], [changed])
-    assert "means are over all users, changes are those of the users whose lists changed" in notebook.as_html(figures)
+    assert "means are over all users; changes are those of the users whose lists changed" in notebook.as_html(figures)
     frame = notebook.summary(figures)
     assert frame[["share_changed", "diluted_difference"]].to_numpy()[1].tolist() == [0.25, 0.025]
     capped = replace(figures, comparisons=[compared("a", "candidate", 0.1, cap=20.0, mean_over="lists")])
