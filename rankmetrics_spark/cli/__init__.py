@@ -220,7 +220,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @opts.options_of("compare")
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
-    from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
+    from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
 
     options |= opts.dates_of(options["date"], options["first"], options["last"])
     request = CompareRequest(folder=folder, **options)
@@ -232,8 +232,6 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         )
     _ = request.comparison  # refused before an engine is started
     choice = opts.choose_for(folder, engine, master)
-    if request.per_user:
-        check_new_file("--per-user", request.per_user, choice)
     if request.over_time:
         days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
         if style != "table":
@@ -243,8 +241,6 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         opts.note.print(result.of_day, soft_wrap=True)
-    if request.per_user:
-        opts.note.print(f"wrote the {UNITS} of both experiments: {request.per_user}", soft_wrap=True)
     rep.print_all(result, style)
 
 

@@ -1,10 +1,7 @@
 """What ``rankmetrics compare`` and ``runs`` read of earlier runs, and show."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.cli.options import told_of
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, check_rules, override
-from rankmetrics_spark.engines import Choice, few_rows, unit_of
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, check_known, first_sentence, without_secrets
+from rankmetrics_spark.engines import few_rows, unit_of
+from rankmetrics_spark.errors import ConfigError, InputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
@@ -49,7 +46,7 @@ class CompareRequest(SimpleNamespace):
             document = override(document, assignment)
         section = Comparison.read(document)
         check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
-        of_users = {"--losses": self.losses, "--gains": self.gains, "--per-user": self.per_user}
+        of_users = {"--losses": self.losses, "--gains": self.gains}
         if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
             raise ConfigError(
                 f"{' and '.join(flags)} without a --baseline; allowed: --baseline, whose users are compared"
@@ -103,8 +100,6 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
         tables["losses"] = comparison.largest_changes(table, section, request.losses, "loss")
     if request.gains:
         tables["gains"] = comparison.largest_changes(table, section, request.gains, "gain")
-    if request.per_user:
-        write_users(comparison.user_changes(table, section), Path(request.per_user))
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         tables["decomposition"] = comparison.decomposition(split, section, column)
@@ -115,38 +110,6 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
     more += sinks.unreadable_pointers(root)
     more += notes_of_runs(records_in(root) or [], pointers, dates, section)
     return Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
-
-
-def check_new_file(option: str, file: str, choice: Choice) -> None:
-    """Refuse, before anything is computed, a file that is there or that the engine would write on another machine."""
-    if Path(file).exists() or Path(file).is_symlink():
-        raise ConfigError(f"{option} '{file}' is there; allowed: a new file")
-    if not Path(file).resolve().parent.is_dir():
-        raise ConfigError(f"{option} '{file}' is in no folder; allowed: a new file in a folder that is there")
-    if not choice.here:
-        raise ConfigError(
-            f"{option} '{file}' is on this machine, and the engine is not; allowed: an engine that runs here"
-        )
-
-
-def write_users(rows: DataFrame, file: Path) -> None:
-    """Write ``user_changes`` as one file of CSV on this machine: the engine writes it, so no user passes through here.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
-    order = rows.columns[: rows.columns.index("value_baseline")]
-    folder = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.resolve().parent))
-    try:
-        rows.repartition(1).sortWithinPartitions(*order).write.csv(
-            str(folder / "csv"), header=True, quoteAll=False, escape='"', nullValue=""
-        )
-        (part,) = sorted((folder / "csv").glob("*.csv"))
-        part.replace(file)
-    except OSError as error:
-        raise OutputError(f"cannot write --per-user '{file}': {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _days(partitions: Partitions, first: str, last: str | None) -> Days:

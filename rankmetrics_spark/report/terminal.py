@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,14 +14,12 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, verdict
-from rankmetrics_spark.report.figures import Figures, Mean, in_words, over_what, period_means
+from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 Row = Mapping[str, Any]
 
-#: Segments that are printed unless all are asked for.
-MOST_SEGMENTS = 3
 #: Up to so many tests have a table each.
 MOST_TESTS = 5
 
@@ -44,25 +40,9 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         return
     formats.print_fitting(lambda some: table(figures, some), figures.metrics, *explained(figures))
     console.print_percentiles(figures.everyone)
-    metric = figures.primary
-    if figures.comparisons:
-        lines = sentences_of_segments(figures.comparisons, metric)
-        formats.print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
-        return
-    texts = [
-        {
-            "segment": mean.segment,
-            "experiment": mean.experiment_id,
-            str(UNITS): f"{mean.n_users:,}",
-            "mean": f"{mean.mean:.4f}",
-            f"all {UNITS}": f"{figures.primary_means[mean.experiment_id]:.4f}",
-        }
-        for mean in telling(figures)
-    ]
-    if texts and metric:
-        n = len({mean.segment for mean in figures.averages if not mean.is_of_all})
-        about = f"{len(texts)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all {UNITS}"
-        formats.print_texts(texts, ("segment", "experiment"), about, "--segments prints all")
+    lines = sentences_of_segments(figures.comparisons, figures.primary)
+    has_segments = any(not mean.is_of_all for mean in figures.averages)
+    formats.print_lines([*lines, "--segments prints the means of all segments"] if lines or has_segments else [])
 
 
 def explained(figures: Figures) -> list[str]:
@@ -106,29 +86,6 @@ def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
 
     places = {name: place for place, name in enumerate(figures.best_first)}
     return console.grid(figures.everyone, metrics, cell, letters, places.__getitem__)
-
-
-# ---- segments
-
-
-def telling(figures: Figures, limit: int = MOST_SEGMENTS) -> list[Mean]:
-    """The means of segments that are furthest from that of all users, on the primary metric.
-
-    How far is counted in half widths of the segment's interval, and a segment is named once.
-    """
-
-    def distance(mean: Mean) -> float:
-        everyone = figures.primary_means.get(mean.experiment_id)
-        if mean.mean is None or mean.ci_low is None or everyone is None or mean.mean == mean.ci_low:
-            return -math.inf
-        return abs(mean.mean - everyone) / abs(mean.mean - mean.ci_low)
-
-    of_segments = (mean for mean in figures.averages if figures.decides(mean) and not mean.is_of_all)
-    telling = [mean for mean in of_segments if distance(mean) > 0]
-    by_segment: dict[str, Mean] = {}
-    for mean in sorted(telling, key=lambda mean: (-distance(mean), mean.segment, mean.experiment_id)):
-        by_segment.setdefault(mean.segment, mean)
-    return list(by_segment.values())[:limit]
 
 
 def print_verdict(sentences: Sequence[str], style: str = "table", result: Figures | None = None) -> None:

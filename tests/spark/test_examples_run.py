@@ -1,6 +1,5 @@
 """The lists of users who lost and gained most, read once more from the log: by position, by score, with judgements."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -226,7 +225,7 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
     assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}
 
 
-def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path: Path) -> None:
+def test_compare_lists_losses_and_gains(call: Call, tmp_path: Path) -> None:
     document = {
         "source": {"path": str(parquet(tmp_path / "log", log_rows()))},
         "metrics": ["ap@3", "rr"],
@@ -236,7 +235,7 @@ def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path:
     (tmp_path / "c.yaml").write_text(json.dumps(document))
     assert call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)[0] == 0
     compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
-    code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json", "--per-user", tmp_path / "u.csv")
+    code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json")
     assert code == 0, err
     result = json.loads(out)
     for name, size, user, value in (("gains", "gain", "u2", 0.5), ("losses", "loss", "u1", pytest.approx(2 / 3))):
@@ -244,19 +243,5 @@ def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path:
             ("ap@3", user, value),
             ("rr", user, value),
         ]
-    with (tmp_path / "u.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["metric"], row["user_id"]) for row in rows] == [
-        (metric, user) for metric in ("ap@3", "rr") for user in ("u1", "u2", "u3", "u4")
-    ]
-    assert {(row["baseline"], row["experiment_id"]) for row in rows} == {("a", "b")}
-    values = {row["user_id"]: (float(row["value_baseline"]), float(row["difference"])) for row in rows}
-    assert values["u4"] == (1.0, -0.5) and values["u3"] == (1.0, 0.0)
-    assert [path.name for path in tmp_path.iterdir() if "u.csv" in path.name] == ["u.csv"], "nothing else is left"
-    # What is there is not replaced, and a mistake is said before anything is computed.
-    code, _, err = call(*compare, "--per-user", tmp_path / "u.csv")
-    assert code == 2 and err.splitlines()[-1].endswith("u.csv' is there; allowed: a new file")
-    code, _, err = call(*compare, "--per-user", tmp_path / "no" / "u.csv")
-    assert code == 2 and "is in no folder; allowed: a new file in a folder that is there" in err
-    code, _, err = call(*compare[:3], "--pairs", "all", "--gains", 1, "--per-user", "x.csv")
-    assert code == 2 and "--gains and --per-user without a --baseline" in err
+    code, _, err = call(*compare[:3], "--pairs", "all", "--gains", 1, "--losses", 1)
+    assert code == 2 and "--losses and --gains without a --baseline" in err
