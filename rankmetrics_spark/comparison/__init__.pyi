@@ -1,4 +1,3 @@
-from .compared import Ranks as Ranks
 from .daily import UserDays as UserDays
 from .daily import add_days as add_days
 from .families import Question as Question

@@ -8,7 +8,7 @@ import numpy as np
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared
 from rankmetrics_spark.comparison.families import interval, intervals_at
-from rankmetrics_spark.comparison.measures import ALIKE, SIDES
+from rankmetrics_spark.comparison.measures import ALIKE, SIDES, TIES_UNIT
 from rankmetrics_spark.comparison.notes import analysed, notes
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.table import CAP
@@ -273,10 +273,9 @@ def users_needed(rows: Compared) -> st.Floats:
 @statistic(needs="ranks")
 def p_wilcoxon(rows: Compared) -> st.Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
-    of_pairs = [rows.ranks.get(key._replace(kind="ranks"), (0, 0, 0)) for key in rows.keys]
-    n, rank_sums, ties = np.array(of_pairs, dtype=object).reshape(-1, 3).T
-    n_zero = rows.both["both"].astype(object) - n
-    return np.where(rows.testable & rows.paired, st.signed_rank(n, rank_sums, ties, n_zero), np.nan)
+    n, twice_plus, ties, rest = rows.totals.of("ranks", rows.keys).table.astype(object).T
+    p = st.signed_rank(n, twice_plus, ties * TIES_UNIT + rest, rows.both["both"].astype(object) - n)
+    return np.where(rows.testable & rows.paired, p, np.nan)
 
 
 #: Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,17 +27,12 @@ SHARE_OF_PAIRED = 0.95
 _RESOLVED = 1_000
 
 
-#: Sums of signed ranks of one pair, see ``signed_rank``: users whose values differ, twice W+, and the term of ties.
-Ranks = tuple[int, int, int]
-
-
 @dataclass(frozen=True)
 class Compared:
     """The rows to make, with what statistics read of them.
 
     Attributes:
         totals: All sums.
-        ranks: Of all users; empty if no signed ranks are asked for.
         question: Which pairs, and how rows are made.
         keys: Kind ``pair``; one per row.
         arms: (g,) sums of the kind ``arm``, of the baseline and of the candidate.
@@ -46,7 +41,6 @@ class Compared:
     """
 
     totals: ms.Totals
-    ranks: Mapping[ms.Key, Ranks]
     question: Question
     keys: list[ms.Key]
     arms: tuple[st.Sums, st.Sums]
@@ -54,7 +48,7 @@ class Compared:
     paired: st.Bools
 
     @classmethod
-    def of(cls, totals: ms.Totals, ranks: Mapping[ms.Key, Ranks], question: Question) -> Compared:
+    def of(cls, totals: ms.Totals, question: Question) -> Compared:
         """The rows of all pairs; refuses the name of an experiment that has no users."""
         known, request = experiments_of(totals), question.request
         if not question.by_test:  # an arm without a list is an arm all the same
@@ -69,7 +63,7 @@ class Compared:
             everyone = [key._replace(segment=EVERYONE) for key in keys]
             n, shared = (sums["n"] for sums in totals.sides("arm", everyone)), totals.of("pair", everyone)["both"]
             paired = (shared > 0) & (shared >= SHARE_OF_PAIRED * np.maximum(*n))
-        return cls(totals, ranks, question, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
+        return cls(totals, question, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
 
     @property
     def request(self) -> Comparison:
@@ -146,7 +140,7 @@ class Compared:
             self.question, request=replace(self.request, looks="one", trigger=None, strata=()), earlier=False
         )
         both, none = totals.of("pair", self.keys), np.zeros(len(self.keys), bool)
-        return Compared(totals, {}, question, self.keys, totals.sides("arm", self.keys), both, none)
+        return Compared(totals, question, self.keys, totals.sides("arm", self.keys), both, none)
 
     @cached_property
     def hard(self) -> Hard:
@@ -380,7 +374,7 @@ class Compared:
     def replicates(self, kind: str, i: int, place: int | None = None) -> st.Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""
         key = self.keys[i]._replace(kind=kind) if place is None else self.keys[i].arm(place, kind)
-        return self.totals.replicates.get(key)
+        return self.totals.replicates(key)
 
     def count(self, i: int, place: int, name: str) -> int:
         """A count of the experiment at a place of a row's key."""

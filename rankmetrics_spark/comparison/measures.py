@@ -37,10 +37,14 @@ WIDTHS = {"arm_judged": 5, "pair_judged": 8, "arm_units": 2, "pair_units": 4}
 MOST_IN_SEGMENTS = 2**14
 #: Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine.
 VALUE_UNIT = 2**20
+#: Parts in which a term of ties is summed: it grows with the cube of the users.
+TIES_UNIT = 2**31
 #: Whole numbers that make up a sum of a replicate.
 LIMBS = len(st.RESAMPLING_LIMBS)
-#: Kind of replicates -> how many weighted sums it has.
+#: Kind of replicates -> how many weighted sums it has. Keys hold them in pieces, whose number follows the kind.
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2}
+#: Numbers in a piece: an engine puts thousands of sums into one batch, and a key may have a million numbers.
+PIECE = 2**11
 #: Whole numbers of replicates that one process holds at most, of 8 bytes each.
 MOST_CELLS = 100_000_000
 #: Kind of a value of a column that all rows share: the column is the metric of the key, the value the candidate.
@@ -74,18 +78,14 @@ class Totals:
     """Sums by key; those of several processes can be added.
 
     Attributes:
-        sums: Key -> (c,) whole numbers, as ``KINDS`` has them.
-        replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
-            signs has the sign + for every user: the sum of the data themselves.
-        n_cells: Numbers in ``replicates``.
+        sums: Key -> (c,) whole numbers, as ``KINDS`` has them, or a piece of replicates.
+        n_cells: Numbers of replicates.
         keeps_values: Whether a few values are kept, too: see ``VALUES``.
     """
 
     sums: dict[Key, st.Ints] = field(default_factory=dict)
-    replicates: dict[Key, st.Ints] = field(default_factory=dict)
     n_cells: int = 0
     keeps_values: bool = True
-    _pieces: dict[Key, dict[Any, st.Ints]] = field(default_factory=dict)
 
     def add(self, key: Key, sums: st.Ints) -> None:
         """Add sums of a key."""
@@ -96,6 +96,13 @@ class Totals:
             self.sums[key] = rows[np.lexsort(rows.T[::-1])][: VALUES[key.kind] + 1].ravel()
         else:
             self.sums[key] = sums if old is None else old + sums
+        if old is None and key.kind.partition(".")[0] in SHAPES:
+            self.n_cells += sums.size
+            if self.n_cells > MOST_CELLS:
+                raise ConfigError(
+                    "comparison: the replicates of all pairs, metrics and segments are more than "
+                    f"{MOST_CELLS:,} numbers; allowed: fewer replicates, pairs, metrics or segments"
+                )
 
     def values(self, key: Key, n: int) -> st.Floats | None:
         """The n values other than 0 of a key, in any order; None where they are too many to be kept."""
@@ -140,38 +147,29 @@ class Totals:
         return self.of(kind, keys, BASELINE), self.of(kind, keys, CANDIDATE)
 
     def by_test(self) -> Iterator[tuple[str, Totals]]:
-        """Each test with the sums and replicates of its experiments, in the order of their names."""
+        """Each test with the sums of its experiments, in the order of their names."""
         parts: dict[str, Totals] = {}
         alike = {key: sums for key, sums in self.sums.items() if key.kind == ALIKE}
-        for name in ("sums", "replicates"):
-            for key, values in getattr(self, name).items():
-                test, mark, _ = str(key.candidate).partition(NAME_OF_ARM)
-                if mark:
-                    getattr(parts.setdefault(test, Totals({**alike})), name)[key] = values
+        for key, sums in self.sums.items():
+            test, mark, _ = str(key.candidate).partition(NAME_OF_ARM)
+            if mark:
+                parts.setdefault(test, Totals({**alike})).sums[key] = sums
         yield from sorted(parts.items())
 
-    def add_replicates(self, key: Key, sums: st.Ints, piece: int | None = None) -> None:
-        """Add weighted sums of a key, or a piece of them, which ``joined`` puts together; refuse more than fit."""
-        sums_of: dict[Any, st.Ints] = self.replicates if piece is None else self._pieces.setdefault(key, {})
-        at = key if piece is None else piece
-        if (old := sums_of.get(at)) is not None:
-            sums_of[at] = old + sums
-            return
-        sums_of[at] = sums
-        self.n_cells += sums.size
-        if self.n_cells > MOST_CELLS:
-            raise ConfigError(
-                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
-                "allowed: fewer replicates, pairs, metrics or segments"
-            )
+    def add_replicates(self, key: Key, sums: st.Ints) -> None:
+        """Add (3, q, r) whole numbers: limbs of q weighted sums in r replicates.
 
-    def joined(self) -> Totals:
-        """The same, with the pieces of each key as one array."""
-        for key in [*self._pieces]:
-            pieces = self._pieces.pop(key)
-            whole = np.concatenate([pieces[place] for place in sorted(pieces)])
-            self.replicates[key] = whole.reshape(LIMBS, SHAPES[key.kind], -1)
-        return self
+        The last replicate of signs has the sign + for every user: the sum of the data themselves.
+        """
+        for i, piece in enumerate(np.split(flat := sums.ravel(), range(PIECE, flat.size, PIECE))):
+            self.add(key._replace(kind=f"{key.kind}.{i}"), piece)
+
+    def replicates(self, key: Key) -> st.Ints | None:
+        """What is added of a key; None without any."""
+        pieces: list[st.Ints] = []
+        while (piece := self.sums.get(key._replace(kind=f"{key.kind}.{len(pieces)}"))) is not None:
+            pieces.append(piece)
+        return np.concatenate(pieces).reshape(LIMBS, SHAPES[key.kind], -1) if pieces else None
 
 
 #: Segment, baseline and candidate of some sums; the baseline of an experiment's own sums is the empty text.
@@ -213,7 +211,7 @@ class Groups:
         nothing = np.zeros(len(self.names), np.int64)
         sums = np.stack([self._sums(each) if each.any() else nothing for each in columns], axis=-1)
         for i in np.flatnonzero(sums.any(axis=1)).tolist():
-            totals.add(self._key(kind, metric, i), sums[i])
+            totals.add(self.key(kind, metric, i), sums[i])
 
     def keep(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
         """Keep some rows of these columns, as bits; of groups that have too many, none, since nobody reads a part."""
@@ -224,13 +222,14 @@ class Groups:
         rows = rows[np.argsort(self.place[rows], kind="stable")]
         cells = np.stack([each[rows].view(np.int64) for each in columns], axis=-1)
         for i, part in zip(np.flatnonzero(few).tolist(), np.split(cells, np.cumsum(n[few]))[:-1], strict=True):
-            totals.add(self._key(kind, metric, i), part.ravel())
+            totals.add(self.key(kind, metric, i), part.ravel())
 
     def _sums(self, column: st.Array) -> st.Ints:
         if self.starts is None:
             return st.group_sums([column], self.place, len(self.names))[:, 0]
         return np.asarray(np.add.reduceat(column.astype(np.float64, copy=False), self.starts).astype(np.int64))
 
-    def _key(self, kind: str, metric: str, i: int) -> Key:
+    def key(self, kind: str, metric: str, i: int) -> Key:
+        """Key of the sums of a group."""
         segment, baseline, candidate = self.names[i]
         return Key(kind, baseline, candidate, segment, metric)

@@ -109,7 +109,7 @@ def over_time_rows(totals: ms.Totals, question: Question, start: str | None = No
                 state = state + of_key.get(date, 0)
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
-        rows = compared.Compared.of(running, {}, replace(question, only_t=True))
+        rows = compared.Compared.of(running, replace(question, only_t=True))
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         slopes = _slopes(of_slopes, rows, doubts)
@@ -230,7 +230,7 @@ def _slopes(slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dic
     request = replace(points.request, mean_over="lists", looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
-    rows = compared.Compared(slopes, {}, plain, keys, *sums, paired)
+    rows = compared.Compared(slopes, plain, keys, *sums, paired)
     slope, n, alpha = rows.estimate, len(keys), 1 - request.confidence
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)

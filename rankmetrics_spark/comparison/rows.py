@@ -12,7 +12,7 @@ from rankmetrics_spark import schemas as sch
 
 # These register their functions, in this order.
 from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts  # noqa: F401
-from rankmetrics_spark.comparison.compared import Compared, Ranks
+from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
 from rankmetrics_spark.comparison.registry import (
@@ -36,13 +36,12 @@ CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_lo
 
 
 def comparison_rows(
-    totals: Totals, ranks: Mapping[Key, Ranks], question: Question, statistics: Iterable[Statistic] | None = None
+    totals: Totals, question: Question, statistics: Iterable[Statistic] | None = None
 ) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
 
     Args:
         totals: Of all users.
-        ranks: Of all users; empty if no signed ranks are asked for.
         question: Which pairs, and how rows are made.
         statistics: Those that become columns; by default all that are registered in this process.
 
@@ -52,7 +51,7 @@ def comparison_rows(
     Raises:
         ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
     """
-    rows = Compared.of(totals, ranks, question)
+    rows = Compared.of(totals, question)
     columns: dict[str, Any] = {}
     with np.errstate(all="ignore"):
         for each in (statistics or STATISTICS.values()) if rows.keys else ():
@@ -71,13 +70,13 @@ def table_of_sums(sums: DataFrame, make: Columns, kinds: Mapping[str, str]) -> D
 
 
 def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    totals, _ = read(batches)
+    totals = read(batches)
     if totals.sums:
         yield from rows_of(make(totals), kinds)
 
 
 def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
-    totals, ranks = read(batches)
+    totals = read(batches)
     refuse_several(totals)
     parts = [(totals, question)] if totals.sums else []
     if question.by_test:
@@ -89,7 +88,7 @@ def final(batches: Batches, question: Question, statistics: Sequence[Statistic])
             if own.request.is_requested and own.request.baseline in (None, *experiments_of(part))
         ]
     for part, own in parts:
-        yield from rows_of(comparison_rows(part, ranks, own, statistics), types_of(statistics))
+        yield from rows_of(comparison_rows(part, own, statistics), types_of(statistics))
 
 
 def cluster_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
     sums = totals.of("arm", keys)
     moments, beyond = arm_moments(sums), sums["beyond"]
     for i, key in enumerate(keys):
-        replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
+        replicates = totals.replicates(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
             bounds = interval(replicate_means(replicates)[None], moments.mean[part], confidence)

@@ -5,11 +5,11 @@ Users travel to Python as Arrow batches, and sums by key travel back; steps that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,25 +17,22 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import engines as eng
-from rankmetrics_spark.comparison import compared, measures as ms, table as tables
-from rankmetrics_spark.comparison.pairs import add_rows
+from rankmetrics_spark.comparison import measures as ms, table as tables
+from rankmetrics_spark.comparison.pairs import RowPairs, add_rows
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
-from rankmetrics_spark.comparison.units import Units, UserRows, refuse_repeats, rows_of_clusters, summable
+from rankmetrics_spark.comparison.units import UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
 from rankmetrics_spark.statistics import Floats, Ints, splits
 
-_Row = TypeVar("_Row")
-
 #: Rows of users that Python looks at in one go.
 ROWS_AT_ONCE = 65_536
 #: Random weights that Python holds in one go.
 CELLS_AT_ONCE = 2**24
-#: Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million.
-PIECE = 2**11
-ROWS_OF_PIECES = 2**9
+#: Sums in a batch.
+SUMS_AT_ONCE = 2**9
 _PREFIX = "_alike_"
 #: Column -> what is said where its rows have several values.
 _SEVERAL = {
@@ -45,16 +42,8 @@ _SEVERAL = {
     "dates=('2026-11-08', '2026-11-21')",
 }
 
-_SUM_TABLE = eng.SumTable(
-    ms.KEY,
-    (
-        T.StructField("replicates", T.ArrayType(T.LongType())),
-        T.StructField("piece", T.IntegerType()),
-        T.StructField("ranks", T.StringType()),
-    ),
-)
+_SUM_TABLE = eng.SumTable(ms.KEY)
 PARTIALS = _SUM_TABLE.schema
-_NO_REPLICATES = ("CAST(NULL AS array<bigint>) AS replicates", "0 AS piece", "CAST(NULL AS string) AS ranks")
 
 
 @dataclass(frozen=True)
@@ -116,7 +105,7 @@ def _sums_of_users(batches: eng.Batches, layout: Layout, request: Comparison) ->
 
 def added(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
     """Partial sums of the same key added up."""
-    yield from as_batches(read(batches)[0])
+    yield from as_batches(read(batches))
 
 
 # ---- Arrow batches of users and of sums
@@ -220,49 +209,19 @@ def _doubles(column: pa.ChunkedArray) -> Any:
 
 
 def as_batches(totals: ms.Totals) -> Iterator[pa.RecordBatch]:
-    """Sums by key, a few rows at a time; replicates in pieces, so that no batch of rows is too large for an engine."""
-    for rows in _chunks(totals.sums.items()):
-        yield _batch([key for key, _ in rows], sums=[sums for _, sums in rows])
-    pieces = (
-        (key, at // PIECE, flat[at : at + PIECE])
-        for key, replicates in totals.replicates.items()
-        # Once for all pieces: they are a view of a larger array, and flattening copies them.
-        for flat in (replicates.ravel(),)
-        for at in range(0, replicates.size, PIECE)
-    )
-    for chunk in _chunks(pieces):
-        keys, indices, numbers = zip(*chunk, strict=True)
-        yield _batch(keys, replicates=numbers, piece=indices)
+    """Sums by key, a few at a time, so that no batch is too large for an engine."""
+    remaining = iter(totals.sums.items())
+    while some := dict(islice(remaining, SUMS_AT_ONCE)):
+        yield _SUM_TABLE.batch([*zip(*some, strict=True)], [*some.values()])
 
 
-def _chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """As many rows at once as one batch holds."""
-    remaining = iter(rows)
-    while chunk := list(islice(remaining, ROWS_OF_PIECES)):
-        yield chunk
-
-
-def _batch(
-    keys: Sequence[ms.Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
-) -> pa.RecordBatch:
-    n = len(keys)
-    more = (eng.lists_of(replicates, n), pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string()))
-    return _SUM_TABLE.batch([*zip(*keys, strict=True)], sums, *more)
-
-
-def read(batches: eng.Batches) -> tuple[ms.Totals, dict[ms.Key, compared.Ranks]]:
-    totals, ranks = ms.Totals(), {}
+def read(batches: eng.Batches) -> ms.Totals:
+    """The sums of batches, added up."""
+    totals = ms.Totals()
     for batch in batches:
-        sums, replicates, piece, ranked = batch.columns[len(ms.KEY) :]
-        for i, key in enumerate(map(ms.Key._make, _SUM_TABLE.keys(batch))):
-            if sums[i].is_valid:
-                totals.add(key, np.asarray(sums[i].values))
-            if replicates[i].is_valid:
-                totals.add_replicates(key, np.asarray(replicates[i].values), piece[i].as_py())
-            if ranked[i].is_valid:
-                n, twice_w_plus, ties = map(int, ranked[i].as_py().split(","))
-                ranks[key] = n, twice_w_plus, ties
-    return totals.joined(), ranks
+        for key, sums in zip(_SUM_TABLE.keys(batch), batch.column(len(ms.KEY)), strict=True):
+            totals.add(ms.Key(*key), np.asarray(sums.values))
+    return totals
 
 
 # ---- what all rows have to share: the convention and, unless they are about a period, the date
@@ -331,7 +290,7 @@ def assigned_users(arms: DataFrame) -> DataFrame:
 
 def _of_arms(rows: DataFrame) -> DataFrame:
     """Sums of experiments, which have no baseline, as sums by key."""
-    return rows.selectExpr("*", "'' AS baseline", *_NO_REPLICATES).select(*PARTIALS.fieldNames())
+    return rows.selectExpr("*", "'' AS baseline").select(*PARTIALS.fieldNames())
 
 
 # ---- signed ranks
@@ -350,14 +309,9 @@ def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
     tied = F.col("positive") + F.col("negative")
     ranked = counted.withColumn("tied", tied).withColumn("before", F.coalesce(F.sum("tied").over(smaller), F.lit(0)))
     # Twice the mean rank of t tied sizes behind b smaller ones is 2 * b + t + 1.
-    wide = "decimal(38,0)"
-    summed = ranked.groupBy(*ms.KEY).agg(
-        F.expr(
-            f"concat_ws(',', string(sum(tied)), string(sum(cast(positive AS {wide}) * (2 * before + tied + 1))), "
-            f"string(sum(cast(tied AS decimal(19,0)) * tied * tied - tied)))"
-        ).alias("ranks")
-    )
-    return summed.selectExpr(*ms.KEY, "CAST(NULL AS array<bigint>) AS sums", *_NO_REPLICATES[:2], "ranks")
+    ties = (f"sum(tied * ((tied * tied - 1) {part} {ms.TIES_UNIT}L))" for part in ("div", "%"))
+    sums = ", ".join(["sum(tied)", "sum(positive * (2 * before + tied + 1))", *ties])
+    return ranked.groupBy(*ms.KEY).agg(F.expr(f"array({sums}) AS sums"))
 
 
 def _signed_sizes(batches: eng.Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
@@ -380,19 +334,15 @@ def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[ms.Key, 
     Yields:
         Key of the pair, (k,) distinct sizes, and how many differences of each size are positive and negative.
     """
-    baselines, candidates = pairs_of(request, rows.experiments)
-    for labels, code in rows.segments:
-        units = Units.of(rows, labels, code)
-        for metric, values in rows.values.items():
-            table = summable(units.dense(values))
-            for i, j in zip(baselines, candidates, strict=True):
-                x, y, _ = units.of_both(table, i, j)
-                difference = y - x
-                for label, part in units.slices():
-                    d = difference[part]
-                    d = d[~np.isnan(d) & (d != 0)]
+    of_pairs = pairs_of(request, rows.experiments)
+    for labels, code in rows.segments if len(of_pairs[0]) else ():
+        for pairs in RowPairs.of(rows, labels, code, of_pairs):
+            ends = np.flatnonzero(np.diff(pairs.groups.place)) + 1
+            for metric, values in rows.values.items():
+                x, y, _ = pairs.of_both(summable(values))
+                for i, d in enumerate(np.split(y - x, ends)):
+                    d = d[d != 0]
                     if len(d):
                         sizes, code_of = np.unique(np.abs(d), return_inverse=True)
                         counts = [np.bincount(code_of.reshape(-1)[s], minlength=len(sizes)) for s in (d > 0, d < 0)]
-                        names = rows.experiments[i], rows.experiments[j]
-                        yield ms.Key("ranks", *names, label, metric), sizes, counts[0], counts[1]
+                        yield pairs.groups.key("ranks", metric, i), sizes, counts[0], counts[1]

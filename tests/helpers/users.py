@@ -98,16 +98,14 @@ def totals_of(rows: cmp.UserRows, request: Comparison) -> cmp.Totals:
     return totals
 
 
-def ranks_of(rows: cmp.UserRows, request: Comparison) -> dict[cmp.Key, cmp.Ranks]:
-    """The sums of signed ranks, by ``scipy.stats.rankdata``."""
-    result = {}
+def add_ranks(totals: cmp.Totals, rows: cmp.UserRows, request: Comparison) -> None:
+    """Add the sums of signed ranks, by ``scipy.stats.rankdata``."""
     for key, sizes, positive, negative in cmp.signed_sizes(rows, request):
         ranks = rankdata(np.repeat(sizes, positive + negative))
         of_size = dict(zip(np.repeat(sizes, positive + negative), ranks, strict=True))
         ties = positive + negative
         plus = sum(count * of_size[size] for size, count in zip(sizes, positive, strict=True))
-        result[key] = int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum())
-    return result
+        totals.add(key, np.array([ties.sum(), round(2 * plus), *divmod((ties**3 - ties).sum(), 2**31)]))
 
 
 def compared(
@@ -130,8 +128,10 @@ def compared(
     if "ranges" not in asked:
         whole = replace(whole, ranges=dict.fromkeys(metrics, (0.0, 1.0)))
     rows = user_rows(users, metrics, segments)
-    ranks = ranks_of(rows, whole.request) if whole.request.wilcoxon else {}
-    return by_key(cmp.comparison_rows(totals_of(rows, whole.request), ranks, whole))
+    totals = totals_of(rows, whole.request)
+    if whole.request.wilcoxon:
+        add_ranks(totals, rows, whole.request)
+    return by_key(cmp.comparison_rows(totals, whole))
 
 
 def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: Any) -> cmp.Question:

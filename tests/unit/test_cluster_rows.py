@@ -30,7 +30,7 @@ def of_clusters(
     totals, whole = Totals(), question(request or Comparison("a"), **({"cluster": "household"} | asked))
     for units in rows_of_clusters(totals, replace(rows, member=members, alone=alone.to_numpy()[order])):
         add_rows(totals, units, whole.request)
-    return by_key(comparison_rows(totals, {}, whole))
+    return by_key(comparison_rows(totals, whole))
 
 
 def households(seed: int, n: int = 300, size: int = 5, effect: float = 0.1, both: bool = False) -> pd.DataFrame:

@@ -130,7 +130,7 @@ def test_the_randomization_test_agrees_with_scipy() -> None:
 def everything(users: pd.DataFrame, totals: cmp.Totals | None = None) -> Any:
     request = Comparison("a", pairs="all", bootstrap=us.times(99), randomization=us.times(99))
     whole = us.question(request, earlier=True, shares={"a": 1, "b": 1})
-    result = cmp.comparison_rows(totals or us.totals_of(us.user_rows(users, segments=["country"]), request), {}, whole)
+    result = cmp.comparison_rows(totals or us.totals_of(us.user_rows(users, segments=["country"]), request), whole)
     return {key: {name: repr(value) for name, value in row.items()} for key, row in us.by_key(result).items()}
 
 
@@ -153,8 +153,6 @@ def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
         result = us.totals_of(us.user_rows(users[part == i], segments=["country"]), request)
         for key in reversed(result.sums):
             added.add(key, result.sums[key])
-        for key in reversed(result.replicates):
-            added.add_replicates(key, result.replicates[key])
     assert everything(users, added) == rows
 
 
@@ -314,7 +312,7 @@ def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_
         totals.add(cmp.Key("assigned", "", name, "all", ""), np.array([n]))
     parts = dict(totals.by_test())
     assert [*parts] == ["s", "t"]
-    (row,) = us.by_key(cmp.comparison_rows(parts["t"], {}, request.of_test("t"))).values()
+    (row,) = us.by_key(cmp.comparison_rows(parts["t"], request.of_test("t"))).values()
     assert (row["test_name"], row["n_assigned_baseline"], row["n_assigned_candidate"]) == ("t", 100, 100)
     assert row["sample_ratio_p"] == 1 and row["p_value"] == pytest.approx(
         stats.ttest_ind(arms["t:b"], arms["t:a"], equal_var=False).pvalue
@@ -324,7 +322,7 @@ def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_
         key._replace(metric="dcg@10") if key.metric == us.METRIC else key: sums for key, sums in parts["t"].sums.items()
     }
     (gain,) = us.by_key(
-        cmp.comparison_rows(dataclasses.replace(parts["t"], sums=as_gain), {}, request.of_test("t"))
+        cmp.comparison_rows(dataclasses.replace(parts["t"], sums=as_gain), request.of_test("t"))
     ).values()
     zeros = [np.append(arms[name], np.zeros(100 - len(arms[name]))) for name in ("t:b", "t:a")]
     expected = stats.ttest_ind(*zeros, equal_var=False)

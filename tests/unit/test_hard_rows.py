@@ -161,7 +161,7 @@ def test_values_are_kept_where_they_are_few_whatever_the_batches(monkeypatch: py
             for i in range(parts)
             for batch in sums_by_key.as_batches(totals_of(user_rows(users[some == i], segments=("country",)), request))
         ]
-        return by_key(cmp.comparison_rows(sums_by_key.read(sent[::-1])[0], {}, question(request)))
+        return by_key(cmp.comparison_rows(sums_by_key.read(sent[::-1]), question(request)))
 
     found = [rows(parts) for parts in (1, 4)]
     tests = {key[2]: row["test"] for key, row in found[0].items()}

@@ -315,7 +315,7 @@ def test_more_judged_users_than_are_kept_are_refused(monkeypatch: pytest.MonkeyP
 def test_order_and_parts_of_the_users_change_no_bit() -> None:
     users = judged(60, 300, seed=4)
     request = question(Comparison("a"), machine=True)
-    whole = cmp.comparison_rows(totals_of(user_rows(users), request.request), {}, request)
+    whole = cmp.comparison_rows(totals_of(user_rows(users), request.request), request)
     names = users["user"].unique()
     for seed in range(3):
         totals = cmp.Totals()
@@ -323,6 +323,6 @@ def test_order_and_parts_of_the_users_change_no_bit() -> None:
             rows = users[users["user"].isin(part)].sample(frac=1, random_state=seed)
             for key, sums in totals_of(user_rows(rows), request.request).sums.items():
                 totals.add(key, sums)
-        again = cmp.comparison_rows(totals, {}, request)
+        again = cmp.comparison_rows(totals, request)
         for name, values in whole.items():
             assert np.array_equal(again[name], values) or again[name] == values or np.isnan(values[0]), name

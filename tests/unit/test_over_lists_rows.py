@@ -207,7 +207,7 @@ def test_the_row_says_the_cap_of_its_metric() -> None:
     request = Comparison("a", mean_over="lists", cap=0.99)
     totals = totals_of(user_rows(apart(a=[0.5, 1.0], b=[0.2, 0.4]).assign(list_count=1)), request)
     totals.sums[Key("alike", "", "17.0", "all", "_cap_ap_at_10")] = np.ones(1, np.int64)
-    assert comparison_rows(totals, {}, question(request))["cap"].tolist() == [17]
+    assert comparison_rows(totals, question(request))["cap"].tolist() == [17]
 
 
 # ---- the means of experiments

@@ -1,6 +1,7 @@
 """Users -> exact sums: against NumPy, and the same bits in any order and in any parts."""
 
 import itertools
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -41,10 +42,15 @@ def all_sums(rows: pd.DataFrame) -> cmp.Totals:
 
 def plain(result: cmp.Totals) -> dict[Any, Any]:
     # Values that are too many to be read may be there in part.
-    kinds = [
-        each for each in (*result.sums.items(), *result.replicates.items()) if each[0].kind not in cmp.measures.VALUES
-    ]
-    return {key: sums.tolist() for key, sums in kinds}
+    return {key: sums.tolist() for key, sums in result.sums.items() if key.kind not in cmp.measures.VALUES}
+
+
+def sizes_of_replicates(result: cmp.Totals) -> Counter[str]:
+    sizes = Counter[str]()
+    for key, sums in result.sums.items():
+        kind, piece, _ = key.kind.partition(".")
+        sizes[kind] += sums.size if piece else 0
+    return +sizes
 
 
 def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
@@ -95,7 +101,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
         ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
         ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
     ):
-        sums = weighted_totals(result[cmp.Key(kind, baseline, "b", "all", METRIC)])
+        sums = weighted_totals(result(cmp.Key(kind, baseline, "b", "all", METRIC)))
         for each, column in zip(sums, columns, strict=True):
             # A value is cut off at 2**-30.
             assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
@@ -190,7 +196,7 @@ def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
 def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Comparison) -> None:
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
     result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
-    assert cmp.n_cells(request_, 4) == sum(sums.size for sums in result.replicates.values()) == result.n_cells
+    assert cmp.n_cells(request_, 4) == sum(sizes_of_replicates(result).values()) == result.n_cells
 
 
 def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> None:
@@ -208,14 +214,14 @@ def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> No
 
 
 def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cmp.sums, "PIECE", 100)
-    monkeypatch.setattr(cmp.sums, "ROWS_OF_PIECES", 7)
+    monkeypatch.setattr(cmp.measures, "PIECE", 100)
+    monkeypatch.setattr(cmp.sums, "SUMS_AT_ONCE", 7)
     users = some_users()
     part = users["user"].map(lambda name: int(name[1:]) % 3)
     sent = [batch for i in range(3) for batch in cmp.sums.as_batches(all_sums(users[part == i]))]
     assert max(batch.num_rows for batch in sent) == 7
-    assert max(len(cells) for batch in sent for cells in batch.column("replicates").to_pylist() if cells) == 100
-    assert plain(cmp.sums.read(reversed(sent))[0]) == plain(all_sums(users))
+    assert max(len(cells) for batch in sent for cells in batch.column("sums").to_pylist()) == 100
+    assert plain(cmp.sums.read(reversed(sent))) == plain(all_sums(users))
 
 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +259,6 @@ def test_the_limbs_of_a_square_hold_that_of_the_largest_difference() -> None:
 def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
     request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99))
     rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
-    result = totals_of(user_rows(rows), request).replicates
-    # Flips have one more: the users as they are.
-    kinds = {key.kind: sums.size for key, sums in result.items()}
-    assert kinds == {"bootstrap_arm": 3 * 2 * 100, "bootstrap_pair": 3 * 3 * 100, "flips": 3 * 2 * 100}
+    # Three experiments, one pair; flips have one more: the users as they are.
+    kinds = sizes_of_replicates(totals_of(user_rows(rows), request))
+    assert kinds == {"bootstrap_arm": 3 * 3 * 2 * 100, "bootstrap_pair": 3 * 3 * 100, "flips": 3 * 2 * 100}

@@ -54,7 +54,7 @@ def draws(n: int, paired: bool, seed: int, effects: Any = None, users: int = 50,
     whole = question(request, METRICS, **shape)
     for _ in range(n):
         totals = totals_of(user_rows(log(rng, paired, users, effects), METRICS, segments), request)
-        yield [*by_key(comparison_rows(totals, {}, whole, STATISTICS_HERE)).values()]
+        yield [*by_key(comparison_rows(totals, whole, STATISTICS_HERE)).values()]
 
 
 STATISTICS_HERE = [STATISTICS[name] for name in ("names", "better", "correction", "adjusted", "against_rest")]

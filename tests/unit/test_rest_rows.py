@@ -129,7 +129,7 @@ def test_who_has_lists_in_several_segments_is_in_no_rest() -> None:
     within = totals_of(type(rows)(**{**vars(rows), "segments": rows.segments[1:]}), request)
     for key, sums in within.sums.items():
         totals.add(key, sums)
-    result = by_key(comparison_rows(totals, {}, question(request, design="independent")))
+    result = by_key(comparison_rows(totals, question(request, design="independent")))
     of_segments = [row for key, row in result.items() if key[2] != EVERYONE]
     assert len(of_segments) == 5 and not np.isnan(of_segments[0]["p_value"])
     for name in ("rest_difference", "from_rest", "p_rest", "p_rest_adjusted"):
