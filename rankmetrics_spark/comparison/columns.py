@@ -412,7 +412,7 @@ def sparse(rows: Compared) -> tuple[st.Floats, ...]:
     alike.
     """
     of, share = rows.deciding, rows.deciding_relative
-    numbers = (of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high)
+    numbers = (rows.single.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high)
     decides = rows.hard.decides & ~rows.decided_by_cuped
     return tuple(np.where(decides, each, np.nan) for each in numbers)
 
@@ -431,8 +431,8 @@ def looks(rows: Compared) -> Texts:
 @statistic("p_sequential", *(f"{sch.SEQUENTIAL}_{name}" for name in sch.BOUNDS), needs="looks")
 def sequential(rows: Compared) -> tuple[st.Floats, ...]:
     """P-value and intervals of the test that decides (see `test`) that hold for these looks; see "Looking every day".
-    Beyond the planned looks, and before 10 users have a hit, and 10 a value other than 1, in each experiment, there are
-    none.
+    Where t does not hold, it is the p-value of `test` over these looks, without an interval; beyond the planned looks
+    there is none.
     """
     of, share = rows.deciding, rows.deciding_relative
     return of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high

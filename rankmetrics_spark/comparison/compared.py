@@ -274,16 +274,22 @@ class Compared:
     def looks(self) -> list[tuple[st.Bools, st.Looks]]:
         """Which rows follow which rule over several looks; empty where a single look decides.
 
-        A row with too few hits, and one whose look is not known, or beyond the plan, follows none.
+        A row whose look is not known, or beyond the plan, follows none; nor does one with too few hits for t, unless
+        another test decides (``hard``): its p-value goes over looks, and it has no interval.
         """
         plan, alpha = self.request.looks, 1 - self.request.confidence
         if plan == "one":
             return []
-        if isinstance(plan, str):
-            return [(self.hits_suffice, st.AnyLook(self.request.tuning_users, alpha))]
-        numbers = np.where(self.hits_suffice, [plan.look or look or 0 for look in self.look], 0)
-        planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
-        return [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
+        rules: list[tuple[st.Bools, st.Looks]] = []
+        by_p = self.hard.decides & ~self.decided_by_cuped
+        for chosen, exact in ((self.hits_suffice & ~by_p, False), (by_p, True)):
+            if isinstance(plan, str):
+                rules.append((chosen, st.AnyLook(self.request.tuning_users, alpha, exact)))
+                continue
+            numbers = np.where(chosen, [plan.look or look or 0 for look in self.look], 0)
+            planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
+            rules += [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha, exact)) for n in planned]
+        return rules
 
     def enough_hits(self, arms: Iterable[st.Sums], both: st.Sums) -> st.Bools:
         """(g,) whether a test of these users over looks has enough of them whose value is not 0, and not 1."""
@@ -303,19 +309,19 @@ class Compared:
         return [numbers[pair] for pair in pairs]
 
     def by_look(self, of: Callable[[st.Looks], st.Floats]) -> st.Floats:
-        """(g,) a number of each row's rule over several looks; NaN where it follows none."""
+        """(g,) a number of each row's rule over several looks; NaN where it follows none, or only its p-value does."""
         numbers = np.full(len(self.keys), np.nan)
         for rows, rule in self.looks:
-            numbers = np.where(rows, of(rule), numbers)
+            numbers = np.where(rows & (not rule.by_p), of(rule), numbers)
         return numbers
 
     def at_looks(self, single: st.Estimate, n_users: st.Ints | None = None) -> st.Estimate:
-        """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
+        """T tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.request.looks == "one":
             return single
         tests, n = single.untested, self.n_users if n_users is None else n_users
         for rows, rule in self.looks:
-            tests = st.over_looks(single, n, rule, self.request.confidence).where(rows, tests)
+            tests = st.over_looks(single, n, rule, self.request.confidence).where(rows & (not rule.by_p), tests)
         return tests
 
     @cached_property

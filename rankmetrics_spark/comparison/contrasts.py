@@ -76,7 +76,8 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     of_share = np.where(unknown, np.nan, getattr(ratio, name))
     worst = -sign * np.where(in_shares, of_share, getattr(rows.deciding, name))
     # Without an interval by t or Hall, nothing is known of a margin.
-    p_moving = np.where(skewness == 0, st.one_sided_p(at_look, sign), st.skewed_p(test, skewness, sign))
+    by_t = (skewness == 0) | rows.has("looks")
+    p_moving = np.where(by_t, st.one_sided_p(at_look, sign), st.skewed_p(test, skewness, sign))
     worst = np.where(np.isnan(skewness), np.nan, worst)
     # Without a spread there is no t: of a pair without a difference, not in shares of a baseline with a spread either.
     mean = np.where(in_shares, rows.single_denominator.mean, 1.0)

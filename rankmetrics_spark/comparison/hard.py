@@ -46,11 +46,11 @@ class Hard:
     @property
     def _t_alone(self) -> bool:
         """Whether t decides, whatever the values are."""
-        return self.rows.request.looks != "one" or self.rows.question.only_t or self.rows.question.machine
+        return self.rows.question.only_t or self.rows.question.machine
 
     @cached_property
     def decides(self) -> st.Bools:
-        """(g,) whether a row is one of these; over several looks none is, of lists and clusters the heavy ones."""
+        """(g,) whether a row is one of these; of lists and clusters only heavy ones are, at a single look."""
         rows, t_alone = self.rows, self._t_alone or self.rows.by_ratio
         moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
         return np.asarray(moving & (self.heavy | (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone)))
@@ -85,7 +85,7 @@ class Hard:
             kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
             if rows.paired[i]:
                 kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
-            asked = self.uneven[0][i] | self.uneven[1][i] and not self._t_alone
+            asked = (self.uneven[0][i] | self.uneven[1][i]) and not self._t_alone and rows.request.looks == "one"
             each = [rows.totals.units(key) for key, _ in kept] if asked else []
             found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
         return found

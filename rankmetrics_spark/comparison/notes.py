@@ -76,7 +76,10 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
         more = f": {rows.keys[i].candidate} is at least {int(100 * least):,} % above it" if least > 0 else ""
         said.append(close + more)
     said.append(rows.question.days.gap if rows.question.days else None)
-    if np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.heavy[i]:
+    if rows.request.looks != "one" and rows.hard.decides[i] and not rows.decided_by_cuped[i]:
+        said.append(f"no interval over several looks, since {rows.hard.found[0][i]} decides: t does not hold for so "
+                    "few hits or so skewed values")  # fmt: skip
+    elif np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.heavy[i]:
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
         where = "" if rows.paired[i] else " expected in the smaller experiment"
         n = rows.hard.expected[i]

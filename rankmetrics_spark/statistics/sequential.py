@@ -103,13 +103,18 @@ class AnyLook:
     Attributes:
         tuning_users: Users at which the intervals are tightest.
         alpha: 1 - confidence of the intervals that are tuned.
+        by_p: Whether the p-value is not that of t, such as a permutation's: its z counts, and there is no interval.
+            That the level holds then is simulated, and not proven.
     """
 
     tuning_users: int
     alpha: float
+    by_p: bool = False
 
     def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
         """(g,) quantiles of t with the same tail as ``always_valid_bound``."""
+        if self.by_p:
+            return np.full(np.shape(df), np.nan)
         return quantile_of_t(always_valid_bound(n, mixture_rho(self.tuning_users, self.alpha), level), df)
 
     def p_value(self, test: Estimate, n: Any) -> Floats:
@@ -137,7 +142,7 @@ class AnyLook:
 #: How much of a one-sided level may be spent until a fraction of the information is there.
 #:
 #: Source: Lan and DeMets, Discrete sequential boundaries for clinical trials (1983).
-SPENDING: Mapping[str, Callable[[Any, float], Any]] = {
+SPENDING: Mapping[str, Callable[[Any, Any], Any]] = {
     "obrien_fleming": lambda t, alpha: 2 * ndtr(ndtri(alpha / 2) / np.sqrt(t)),
     "pocock": lambda t, alpha: alpha * np.log1p((np.e - 1) * np.asarray(t)),
     "linear": lambda t, alpha: alpha * np.asarray(t),
@@ -208,12 +213,15 @@ class PlannedLook:
         planned: Number of all looks.
         spending: One of ``SPENDING``.
         alpha: 1 - confidence, at which p-value and interval agree to the bit.
+        by_p: Whether the p-value is not that of t, such as a permutation's: what is spent at each look is then added
+            up, since nothing is known of how the looks depend on one another, and there is no interval.
     """
 
     look: int
     planned: int
     spending: str
     alpha: float
+    by_p: bool = False
 
     def bound(self, level: float) -> float:
         """The z-value of this look, of a two-sided test at ``level``."""
@@ -222,6 +230,8 @@ class PlannedLook:
 
     def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
         """(g,) quantiles of t with the same tail as the bound; infinite where so little may be spent."""
+        if self.by_p:
+            return np.full(np.shape(df), np.nan)
         # Imported here: it takes long, and only a planned number of looks needs it.
         from scipy.interpolate import CubicSpline
 
@@ -232,7 +242,16 @@ class PlannedLook:
         return quantile_of_t(critical, df)
 
     def p_value(self, test: Estimate, n: Any) -> Floats:
-        """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""
+        """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t.
+
+        With ``by_p``, the smallest level that spends the p-value at this look.
+        """
+        if self.by_p:
+            levels = np.unique([*np.logspace(-15, 0, 3_001), self.alpha])
+            spent = 2 * SPENDING[self.spending](np.array([[self.look - 1], [self.look]]) / self.planned, levels / 2)
+            here = np.maximum.accumulate(spent[1] - (spent[0] if self.look > 1 else 0.0))
+            at = np.searchsorted(here, test.p_value)
+            return np.where(np.isnan(test.p_value), np.nan, levels[np.minimum(at, len(levels) - 1)])
         # Imported here: it takes long, and only a planned number of looks needs it.
         from scipy.interpolate import CubicSpline
 

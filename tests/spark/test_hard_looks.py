@@ -62,6 +62,27 @@ def test_any_number_of_looks_keeps_its_level_with_unequal_arms(
     assert share <= (0.0 if zeros else 0.05)
 
 
+@pytest.mark.parametrize("looks", ["any", "obrien_fleming"])
+@pytest.mark.parametrize(
+    ("zeros", "lift", "least", "most"), [(0.9, 0.0, 0.0, 0.03), (0.9, 2.0, 0.2, 1.0), (0.98, 0.0, 0.0, 0.03)]
+)
+def test_permutations_over_14_looks_keep_their_level_and_find_effects(
+    spark: SparkSession, looks: str, zeros: float, lift: float, least: float, most: float
+) -> None:
+    rng, draws, arms, days = np.random.default_rng(5), 200, (40, 360), 14
+    rates = np.repeat([1 - zeros, (1 - zeros) * (1 + lift)], arms)[:, None]
+    values = rng.exponential(1.0, (sum(arms), draws)) * (rng.random((sum(arms), draws)) < rates)
+    day, users = rng.integers(1, days + 1, sum(arms)), users_of(*arms, values)
+    found: set[str] = set()
+    for look in range(1, days + 1):
+        rule: Any = "any" if looks == "any" else {"planned": days, "look": look, "spending": looks}
+        table = spark.createDataFrame(users[day <= look])
+        rows = compare(table, "a", correction="none", looks=rule, tuning_users=sum(arms)).collect()
+        assert {row["test"] for row in rows} <= {"permutation", None}
+        found |= {row["metric"] for row in rows if row["better"]}
+    assert least <= len(found) / draws <= most
+
+
 @pytest.mark.parametrize(("arms", "rate"), [((300, 300), 0.05), ((100, 900), 0.1)])
 def test_relative_intervals_cover_in_95_of_100_draws_with_rare_hits(
     spark: SparkSession, arms: tuple[int, int], rate: float

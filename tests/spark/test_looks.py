@@ -12,7 +12,7 @@ from tests.helpers.logs import DATE, a_list, parquet
 
 def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     rows = []
-    for u in range(12):
+    for u in range(24):
         worse = [0] * (1 + u % 3) + [1]
         for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse[1:] if u % 2 else [0, *worse])):
             rows += a_list(grades, f"u{u}", name)

@@ -1,6 +1,7 @@
 """Tests that are looked at more than once: printed values of other systems, normal integrals of SciPy, simulation."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,19 @@ def of_z(z: Any, df: float = 1e9) -> st.Estimate:
     """Differences of these many standard errors."""
     difference = np.atleast_1d(np.asarray(z, float))
     return st.Estimate.of(difference, np.ones(len(difference)), np.full(len(difference), df), 0.95)
+
+
+def test_p_values_that_are_not_of_t_add_up_over_planned_looks() -> None:
+    def p_of(look: int, spending: str, p: float) -> float:
+        """Of a permutation, say."""
+        test = replace(of_z([1.0]), p_value=np.array([p]))
+        return float(st.PlannedLook(look, 14, spending, 0.05, by_p=True).p_value(test, 1)[0])
+
+    # A 14th of the level may be spent at each look; of Pocock's at the first one, log(1 + (e - 1) / 14) of it.
+    assert p_of(5, "linear", 0.001) == pytest.approx(14 * 0.001, rel=0.012)
+    assert p_of(1, "pocock", 0.001) == pytest.approx(0.001 / np.log1p((np.e - 1) / 14), rel=0.012)
+    assert p_of(14, "linear", 0.0035) <= 0.05 < p_of(14, "linear", 0.0036) and p_of(3, "linear", 0.9) == 1
+    assert np.isnan(p_of(3, "pocock", np.nan))
 
 
 # ---- however often: values that other systems print
