@@ -1,20 +1,13 @@
-"""What every page is made of, whatever its result: the scripts of Vega, and the charts as Vega-Lite.
+"""What every page is made of, whatever its result: the scripts of Vega, the charts as Vega-Lite, words, colours."""
 
-The scripts depend on nothing but the installed libraries and this package. Making them takes two to three seconds, so
-they are kept for the next page, where ``cache_folder`` outlives the process.
-"""
-
-import hashlib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
-from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, installation
 from rankmetrics_spark.words import worded
 
@@ -48,26 +41,15 @@ def importing() -> Iterator[None]:
 
 
 def scripts() -> str:
-    """The scripts of Vega, to stand in a ``<script>``."""
+    """The scripts of Vega, to stand in a ``<script>``; making them takes half a second, once in a process."""
     check_page_libraries()
-    made_of, file = None, cache_folder() / "page.json"
-    # An installation that does not say its version has nothing to tell old scripts from new ones.
-    with suppress(PackageNotFoundError, OSError):
-        made_of = hashlib.sha256((version("vl-convert-python") + file_text("assets.py")).encode()).hexdigest()
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        entry = json.loads(file.read_text(encoding="utf-8"))
-        if entry["made_of"] == made_of:
-            return str(entry["library"])
     with importing():
         import vl_convert
     # Its Vega is the one that it was made for.
     newest = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
     bundle: Any = vl_convert.javascript_bundle  # its stub wants a script to add
-    library: str = bundle(vl_version=newest).replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    if made_of:
-        with suppress(OSError):
-            write_cached(file, json.dumps({"made_of": made_of, "library": library}))
-    return library
+    library: str = bundle(vl_version=newest)
+    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def charts() -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import printable, without_secrets
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report import assets, figures, formats
+from rankmetrics_spark.report import assets, figures, formats, trust
 from rankmetrics_spark.words import UNIT, UNITS, worded
 
 if TYPE_CHECKING:
@@ -265,9 +265,6 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
 
 # ---- the lines below the table
 
-#: Below this share of lists with judgements, a person is warned.
-FEW = 0.1
-
 
 def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
@@ -278,19 +275,15 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
         lines.append("left out: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
-    if beyond := sum(counts["beyond_judgements"] for counts in experiments.values()):
-        lines.append(
-            f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
-        )
-    if record["judgements"] is not None:
-        n_lists, n_judged = (sum(counts[name] for counts in experiments.values()) for name in ("lists", "judged_lists"))
-        if n_judged < FEW * n_lists and "unjudged_rate" in record.get("quality", {}).get("overall", {}):
-            lines.append(f"warning: only {n_judged / n_lists:.1%} of the lists belong to a {UNIT} with judgements")
+    quality = record.get("quality", {})
+    weak = ("beyond_judgements", *["judged_rate"] * ("unjudged_rate" in quality.get("overall", {})))
+    judged = trust.judged(figures.Figures((), record=record))
+    said = dict.fromkeys(check.sentence for check in judged if check.status == sch.WARN and check.name in weak)
+    lines += [f"warning: {sentence.rstrip('.')}" for sentence in said]
     with_ties = {name: counts for name, counts in experiments.items() if counts["tied"]}
     tied = [f"{name} {sch.share(counts['tied'] / counts['evaluated'])}" for name, counts in with_ties.items()]
     hint = "(rankmetrics conventions shows what their order can change)"
     lines += [f"rows with tied scores: {', '.join(tied)} {hint}"] if tied else []
-    quality = record.get("quality", {})
     before = quality.get("previous", {}).get("overall", {})
     rates = [
         f"{worded(RATES[name].name) if name in RATES else name} {sch.share(value)}"

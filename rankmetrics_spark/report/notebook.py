@@ -155,19 +155,13 @@ def _cell(content: str, align: str) -> str:
 @in_words
 def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
-    by_name = {str(m): m for m in figures.metrics}
+    by_name, chosen = {str(m): m for m in figures.metrics}, set[str]()
     text = metric if metric is not None else figures.primary.name if figures.primary else ""
-    query = text.strip().lower().removeprefix("mean ")
-    chosen: set[str] = set()
+    query = text.strip().lower().removeprefix("mean ").replace(" ", "_").replace("-", "_")
     with suppress(err.ConfigError):
-        if (found := parse(query.replace(" ", "_"))) in figures.metrics:
-            chosen.add(str(found))
-    # Without a cut-off, a text names all of them.
-    for name, each in by_name.items() if not chosen else ():
-        family = each.definition.headline.removeprefix("mean ").lower()
-        names = (name, fd.label_of(each).lower(), each.name, family, *each.definition.aliases)
-        if query in names or query.replace(" ", "_").replace("-", "_") in names:
-            chosen.add(name)
+        chosen = {str(each) for each in figures.metrics if each == parse(query)}
+    with suppress(err.ConfigError):  # without a cut-off, a text names all of them
+        chosen = chosen or {str(each) for each in figures.metrics if each.name == parse(f"{query}@1").name}
     if not chosen:
         raise err.ConfigError(err.unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:

@@ -155,7 +155,7 @@ def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.C
     rows += _split(figures)
     if record:
         rows += _rows(figures, [*names])
-        rows += _judged(figures)
+        rows += judged(figures)
         sentences = {check.sentence for check in others}
         warnings = (record.get("quality") or {}).get("warnings", ())
         rows += [sch.Check("log", sch.WARN, text, name) for text in warnings if text not in sentences for name in names]
@@ -358,7 +358,7 @@ def _rows(figures: Figures, names: Sequence[str]) -> Iterator[sch.Check]:
             yield _at_most("tied_rate", count.get("tied", 0) / count["evaluated"], MANY_TIED, text, name)
 
 
-def _judged(figures: Figures) -> Iterator[sch.Check]:
+def judged(figures: Figures) -> Iterator[sch.Check]:
     """Whether the judgements know the lists, and all relevant items of them."""
     counts = _counts(figures)
     if beyond := sum(count.get("beyond_judgements", 0) for count in counts.values()):

@@ -364,7 +364,7 @@ def test_a_report_replaces_nothing_but_a_page(
 
 
 def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
-    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("altair")
     quick_vega(monkeypatch)

@@ -4,7 +4,6 @@ import json
 import re
 import resource
 import sys
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -74,41 +73,18 @@ def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch
     assert not assets.has_page_libraries()
 
 
-@pytest.mark.slow
-def test_the_scripts_of_a_page_are_made_once(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scripts_of_a_page_are_those_of_the_newest_vega(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vl_convert")
-    made = assets.scripts()
-    again = quick_vega(monkeypatch)
-    assert (assets.scripts(), again) == (made, [])
-    assert "</script" not in made
-    # Those of other libraries, or what was left of a file, are replaced.
-    for spoilt in (b'{"made_of": "others", "library": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
-        (own_cache / "page.json").write_bytes(spoilt)
-        assert assets.scripts() == "library of 6.1"
-        assert json.loads((own_cache / "page.json").read_text())["library"] == "library of 6.1"
+    assert "</script" not in assets.scripts()
+    quick_vega(monkeypatch)
+    assert assets.scripts() == "library of 6.1"
 
 
-def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     monkeypatch.setattr(assets, "_missing", list)
     with pytest.raises(ConfigError, match=r"cannot be imported: .*vl_convert.*; run: pip install"):
         assets.scripts()
-    assert not [*own_cache.iterdir()]
-
-
-def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("altair")
-
-    def unknown(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(assets, "version", unknown)
-    quick_vega(monkeypatch)
-    assert assets.scripts() == "library of 6.1" and not [*own_cache.iterdir()]
 
 
 def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
@@ -120,14 +96,6 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_page_needs_no_folder_to_keep_its_scripts(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("altair")
-    own_cache.rmdir()
-    own_cache.touch()
-    quick_vega(monkeypatch)
-    assert assets.scripts() == "library of 6.1" and own_cache.read_bytes() == b""
 
 
 TABLE = (Path(assets.__file__).parent / "page.table.js").read_text(encoding="utf-8")
