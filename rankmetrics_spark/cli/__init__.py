@@ -210,10 +210,6 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 
     rows = opts.on_session(choice, table)
     rep.CONVENTION_PRINTERS[style](rows)
-    from rankmetrics_spark.conventions import tie_bounds
-
-    bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
-    opts.say.lines(rep.tie_warnings(rows, map(str, loaded.metrics), bounds))
 
 
 @main.command()

@@ -10,7 +10,6 @@ from .console import paths_text as paths_text
 from .console import print_conventions as print_conventions
 from .console import print_list as print_list
 from .console import result_rows as result_rows
-from .console import tie_warnings as tie_warnings
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
 from .figures import Figures as Figures
@@ -82,7 +81,6 @@ from .terminal import print_result as print_result
 from .terminal import print_verdict as print_verdict
 from .trust import check_rows as check_rows
 from .trust import checks as checks
-from .trust import without_relevant as without_relevant
 from .verdict import MOST_SENTENCES as MOST_SENTENCES
 from .verdict import outlook_sentence as outlook_sentence
 from .verdict import sentence as sentence

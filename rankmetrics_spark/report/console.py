@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import JustifyMethod
@@ -228,39 +228,6 @@ CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
     "csv": formats.print_csv,
 }
 LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
-
-
-def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Sequence[str]) -> list[str]:
-    """The difference between experiments that the order of tied items could most easily turn around: a line per metric.
-
-    >>> def row(experiment, convention, ap): return {sch.EXPERIMENT: experiment, sch.CONVENTION: convention, "ap": ap}
-    >>> names = own, best, worst = ["standard", "standard(ties=best)", "standard(ties=worst)"]
-    >>> a = [row("a", "standard", 0.5), row("a", best, 0.7), row("a", worst, 0.4)]
-    >>> b = [row("b", "standard", 0.6), row("b", best, 0.6), row("b", worst, 0.6)]
-    >>> tie_warnings([*a, *b], ["ap"], names)
-    ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
-    """
-    warnings = []
-    for metric in metrics:
-        known = [row for row in rows if row[metric] is not None]
-        means, best, worst = (
-            {row[sch.EXPERIMENT]: row[metric] for row in known if row[sch.CONVENTION] == name} for name in conventions
-        )
-        spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
-        # Neighbours in the order of the means suffice: no other pair lies closer.
-        pairs = pairwise(sorted(((mean, name) for name, mean in means.items()), key=lambda pair: pair[0]))
-        beyond = [
-            (spreads.get(moved, 0.0) - (high - low), moved, high - low, a, b)
-            for (low, a), (high, b) in pairs
-            for moved in (a, b)
-        ]
-        excess, moved, gap, a, b = max(beyond, key=lambda candidate: candidate[0], default=(0.0, "", 0.0, "", ""))
-        if excess > 0:
-            warnings.append(
-                f"warning: {metric}: the order of tied items moves {moved} by {spreads[moved]:.4f}, "
-                f"more than the {gap:.4f} between {a} and {b}"
-            )
-    return [*map(printable, warnings)]
 
 
 # ---- the lines below the table

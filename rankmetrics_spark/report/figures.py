@@ -270,7 +270,8 @@ class Figures:
     def best_first(self) -> list[str]:
         """The experiments, the best mean of the primary metric first."""
         sign = -1.0 if self.primary is None or self.primary.higher_is_better is not False else 1.0
-        names, means = {mean.experiment_id for mean in self.averages}, self.primary_means
+        names = {mean.experiment_id for mean in self.averages}
+        means = {mean.experiment_id: mean.mean for mean in self.everyone if self.decides(mean)}
         return sorted(names, key=lambda name: (means.get(name) is None, sign * (means.get(name) or 0.0), str(name)))
 
     @cached_property
@@ -304,11 +305,6 @@ class Figures:
         is_blank = self.is_empty and not any(row.get("mean") for row in self.trend)
         blank: dict[str, Any] = {"means": (), "comparisons": (), "users": (), "user_changes": (), "trend": ()}
         return replace(self, **blank, over_time=(), n_means=0, n_comparisons=0) if is_blank else self
-
-    @cached_property
-    def primary_means(self) -> dict[str, float | None]:
-        """Experiment -> its mean of the metric that decides, for all users."""
-        return {mean.experiment_id: mean.mean for mean in self.everyone if self.decides(mean)}
 
     @cached_property
     def found(self) -> list[fd.Finding]:

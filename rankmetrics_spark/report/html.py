@@ -273,7 +273,6 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         "counts": counts[:MOST_COUNTED],
         "n_counts": len(counts),
         "reasons": sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0])),
-        "without_relevant": trust.without_relevant(figures),
         "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
         "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,

@@ -93,18 +93,15 @@ def _last_date(figures: Figures) -> str:
     return str(last or next((row.get(sch.DATE) for row in figures.means), ""))
 
 
-def _has_failed(record: Mapping[str, object]) -> bool:
-    """Whether a run has published nothing; one that has may have withheld a test."""
-    return bool(record.get("error")) and record.get("outcome") != "done"
-
-
 def _newer(figures: Figures, have_failed: bool) -> list[Mapping[str, Any]]:
     """The runs of dates after the one that is shown which failed, or which did not, the oldest first."""
     records = sorted(figures.history, key=lambda record: str(record.get(sch.DATE)))
     dates, shown = [str(record.get(sch.DATE)) for record in records], _last_date(figures)
     # A run that was refused may have no date.
     newer = (record for date, record in zip(dates, records, strict=True) if date > shown and date[:1].isdigit())
-    return [record for record in newer if _has_failed(record) == have_failed]
+    # A run that has published may have withheld a test.
+    failed = ((record, bool(record.get("error")) and record.get("outcome") != "done") for record in newer)
+    return [record for record, has_failed in failed if has_failed == have_failed]
 
 
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
 from rankmetrics_spark.report import assets, verdict
-from rankmetrics_spark.report.figures import Figures, in_words, one_of, range_text
+from rankmetrics_spark.report.figures import Figures, in_words, one_of
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
 
 #: Below so many users in an experiment, a person is warned.
@@ -260,20 +260,6 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
 
 def _at_most(name: str, value: float, limit: float, text: str, experiment: str) -> sch.Check:
     return sch.Check(name, sch.WARN if value > limit else sch.OK, text, experiment, value, limit, limit - value)
-
-
-def without_relevant(figures: Figures) -> tuple[str, str]:
-    """What is counted, and how many there are: people once, and a range where it is unknown who is in several."""
-    if _rule(figures) == "skip":
-        counts = figures.record.get("experiments", {}).values()
-        return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"
-    people = figures.people
-    title, numbers = f"{UNITS} without a relevant item", people.without_relevant.values()
-    if not numbers:
-        return title, "-"
-    if people.total == sum(people.users.values()):
-        return title, f"{sum(numbers):,}"
-    return f"{title}, in each experiment", range_text(numbers)
 
 
 #: ``zero_relevant`` of a convention -> how users without a relevant item count.

@@ -21,7 +21,7 @@ from rankmetrics_spark.conventions import _means, every_convention
 from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
-from rankmetrics_spark.report import accounting, checks, figures_of, local_tables, tie_warnings
+from rankmetrics_spark.report import accounting, checks, figures_of, local_tables
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
@@ -326,9 +326,6 @@ def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: Spar
     # The relevant item of u1 is at rank 1 or at rank 2, depending on the tie; u2 has no relevant item.
     assert result["standard(ties=best)"] == (1 + 0) / 2
     assert result["standard(ties=worst)"] == (1 / 2 + 0) / 2
-    # In descending order of item ids, 'a' has (1/2 + 0) / 2 = 1/4 and 'b' has 1/2. Ties move 'a' by 1/4 at most, which
-    # equals the difference from 'b', so there is no warning.
-    assert tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
 
 
 def test_a_metric_of_scores_needs_their_column(spark: SparkSession) -> None:

@@ -29,47 +29,38 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
 
 
 @pytest.mark.parametrize(
-    ("figures", "users", "without"),
+    ("figures", "users"),
     [
         # The same people in all experiments are counted once.
         (
             arms(943, 943, 943, shared={"ab": 943, "ac": 943}, design="paired"),
             "943 users, the same in all 3 experiments (paired).",
-            ", in each experiment: 566",
         ),
         # 500 + 400 - 100.
         (
             arms(500, 400, shared={"ab": 100}, design="paired"),
             "800 users in all, 400 to 500 in each experiment (paired).",
-            ", in each experiment: 240 to 300",
         ),
         # b and c have no users beside those of a.
         (
             arms(500, 400, 300, shared={"ab": 400, "ac": 300}, design="paired"),
             "500 users in all, 300 to 500 in each experiment (paired).",
-            ", in each experiment: 180 to 300",
         ),
         # Nobody knows whether b and c share users.
-        (
-            arms(500, 400, 300, shared={}),
-            "300 to 500 users in each of 3 experiments (independent).",
-            ", in each experiment: 180 to 300",
-        ),
+        (arms(500, 400, 300, shared={}), "300 to 500 users in each of 3 experiments (independent)."),
         # All pairs were compared, and share nobody: people can be added up.
         (
             arms(500, 400, 300, shared={}, pairs=True),
             "1,200 users in all, 300 to 500 in each experiment (independent).",
-            ": 720",
         ),
-        (arms(500, 400, shared={}), "900 users in all, 400 to 500 in each experiment (independent).", ": 540"),
-        (rep.Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments.", ", in each experiment: 400"),
-        (rep.Figures([mean("a")]), "1,000 users.", ": 400"),
+        (arms(500, 400, shared={}), "900 users in all, 400 to 500 in each experiment (independent)."),
+        (rep.Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments."),
+        (rep.Figures([mean("a")]), "1,000 users."),
     ],
 )
-def test_a_person_is_counted_once(figures: rep.Figures, users: str, without: str) -> None:
+def test_a_person_is_counted_once(figures: rep.Figures, users: str) -> None:
     texts = {check.topic: str(check) for check in rep.checks(figures)}
     assert texts["Number of users"] == users
-    assert ": ".join(rep.without_relevant(figures)) == f"users without a relevant item{without}"
 
 
 def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
