@@ -37,7 +37,6 @@ def main() -> None:
 
 
 @main.command()
-@opts.options_of("evaluate")
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     document = opts.document_of(config)
@@ -59,7 +58,6 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 
 
 @main.command()
-@opts.options_of("demo")
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     # The log is on this machine; a Connect server may be unable to read it.
@@ -74,7 +72,6 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 
 
 @main.command()
-@opts.options_of("report")
 def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     n, config, each = more.pop("examples"), more.pop("config"), more.pop("each")
@@ -119,7 +116,6 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
 
 
 @main.command()
-@opts.options_of("selftest")
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     values = opts.on_session(choose("spark", master), tools.by_spark) if on_spark else tools.by_kernels()
@@ -131,14 +127,12 @@ def selftest(on_spark: bool, master: str | None) -> None:
 
 
 @main.command()
-@opts.options_of("metrics")
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     rep.LIST_PRINTERS[style](reference())
 
 
 @main.command()
-@opts.options_of("init")
 def init(output: str, force: bool, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Write a commented config for a log, guessed from its first rows, and evaluate these rows.
 
@@ -166,7 +160,6 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
 
 
 @main.command()
-@opts.options_of("example")
 def example(name: str) -> None:
     """A config to copy: every key with its default, an A/B test, or a TREC run; rankmetrics schema has its schema."""
     click.echo(example_text(name), nl=False)
@@ -179,7 +172,6 @@ def schema() -> None:
 
 
 @main.command()
-@opts.options_of("check")
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
     from rankmetrics_spark.cli.first import next_command, plan_in_words
@@ -193,7 +185,6 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
 
 @main.command()
-@opts.options_of("of a config")
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     loaded, choice = opts.read_by(config, engine, master, options, writes=False)
@@ -213,7 +204,6 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 
 
 @main.command()
-@opts.options_of("compare")
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
@@ -241,7 +231,6 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 
 
 @main.command()
-@opts.options_of("of a config")
 def interleaving(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Which ranker wins the clicks on interleaved lists, and is the draft fair; writes nothing.
 
@@ -265,7 +254,6 @@ class _Study(opts.Command):
 
 
 def _study(name: str, words: str) -> None:
-    @opts.options_of("of a config")
     def command(**options: Any) -> None:
         from rankmetrics_spark.cli.studies import STUDIES
 

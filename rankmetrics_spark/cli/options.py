@@ -56,19 +56,6 @@ def _silence(context: click.Context, option: click.Parameter, value: bool) -> No
     say.quiet, note.quiet = False, value
 
 
-def _of_all(names: list[str], chosen: Callable[..., object], help: str) -> click.Option:
-    """A flag of every command: ``chosen`` takes the context, the option and whether it is given."""
-    return click.Option(names, is_flag=True, is_eager=True, expose_value=False, callback=chosen, help=help)
-
-
-_WHOLE = "Print each stage with its seconds, and the whole error of an engine."
-#: The options of every command.
-OF_ALL = (
-    _of_all(["-q", "--quiet"], _silence, "Print the result, warnings and errors alone."),
-    _of_all(["-v", "--verbose"], lambda context, option, value: verbose.set(value), _WHOLE),
-)
-
-
 def document_of(config: str) -> str | dict[str, object]:
     """The file of a config, or what stdin holds if it is ``-``: stdin can be read once."""
     return cfg.read_document(config) if config == "-" else config
@@ -100,6 +87,8 @@ _CALLED: dict[str, dict[str, Any]] = {
     "SAFE_CELLS": _kept_in(rep.safe_cells),
     "DETAILS": _kept_in(rep.details),
     "TABLE": _kept_in(_csv_table),
+    "QUIET": {"expose_value": False, "callback": _silence},
+    "VERBOSE": _kept_in(verbose),
     "SET": {"shell_complete": lambda context, option, typed: [
         f"{key}=" for key in cfg.description() if key.startswith(typed)]},
 }  # fmt: skip
@@ -123,27 +112,19 @@ def _kind_of(words: Any) -> Any:
     return _KINDS.get(words)
 
 
-def options_of(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def params_of(name: str) -> Iterator[click.Parameter]:
     """The arguments and options of a command, or what several commands have, as ``commands.json`` describes them."""
-
-    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-        for each in reversed(_DESCRIBED[name]):
-            if isinstance(each, str):
-                command = options_of(each)(command)
-                continue
-            given = {key: value for key, value in each.items() if key not in ("names", "argument", "called")}
-            given = {**given, **_CALLED.get(each.get("called"), {}), "type": _kind_of(each.get("type"))}
-            if "help" in given:
-                given["help"] = re.sub("<([A-Z_]+)>", lambda word: _DESCRIBED["words"][word[1]], given["help"])
-            made = (
-                click.argument(each["argument"], **given)
-                if "argument" in each
-                else click.option(*each["names"], **given)
-            )
-            command = made(command)
-        return command
-
-    return with_options
+    for each in _DESCRIBED.get(name, ()):
+        if isinstance(each, str):
+            yield from params_of(each)
+            continue
+        given = {key: value for key, value in each.items() if key not in ("names", "argument", "called")}
+        given = {**given, **_CALLED.get(each.get("called"), {}), "type": _kind_of(each.get("type"))}
+        if "help" in given:
+            given["help"] = re.sub("<([A-Z_]+)>", lambda word: _DESCRIBED["words"][word[1]], given["help"])
+        yield (
+            click.Argument([each["argument"]], **given) if "argument" in each else click.Option(each["names"], **given)
+        )
 
 
 def table_of_csv(style: str, compared: bool) -> str:
@@ -168,10 +149,10 @@ class Command(click.Command):
     """A command that returns on success: Databricks counts a SystemExit as a failure, even with code 0."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        """Add the options that every command has."""
+        """Add its own options, and those that every command has."""
         super().__init__(*arguments, **more)
         if not isinstance(self, click.Group):
-            self.params += OF_ALL
+            self.params += [*params_of(str(self.name)), *params_of("ALL")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import Command, on_session, options_of
+from rankmetrics_spark.cli.options import Command, on_session
 from rankmetrics_spark.cli.stored import days_of
 from rankmetrics_spark.config import Sink, evaluation_day, resolved
 from rankmetrics_spark.engines import choose
@@ -124,7 +124,6 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
 
 
 @click.command(cls=Command)
-@options_of("status")
 def status(output: str, since: str, style: str, master: str | None) -> None:
     """A line per day: published, refused, late or missing; exit code 5 if somebody should look, else 0."""
     n = days_of(since, "--since")

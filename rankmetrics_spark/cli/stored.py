@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark.cli.options import Command, choose_for, on_session, options_of, say
+from rankmetrics_spark.cli.options import Command, choose_for, on_session, say
 from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import ConfigError, check_known
@@ -50,12 +50,11 @@ def SINK(command: Callable[..., Any]) -> Callable[..., Any]:
         format = sink_format if output is None else format_of(output)
         return command(sink=Sink(path=output, table=table, format=format), **options)
 
-    return options_of("SINK")(with_sink)
+    return with_sink
 
 
 @click.command(cls=Command)
 @SINK
-@options_of("prune")
 def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | None) -> None:
     """Remove old dates from an output, and files that no pointer names. A folder needs no engine.
 
@@ -77,7 +76,6 @@ def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | Non
 
 
 @click.command(cls=Command)
-@options_of("plan")
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     planned = plan_of(**options)
@@ -174,7 +172,6 @@ def _digits(value: float) -> str:
 
 @click.command(cls=Command)
 @SINK
-@options_of("runs")
 def runs(sink: Sink, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries

@@ -15,7 +15,6 @@ from rankmetrics_spark.schemas import DATE, RUN
 
 @click.command(cls=opts.Command)
 @SINK
-@opts.options_of("verify")
 def verify(
     sink: Sink, date: str | None, config: str | None, without: str | None, source: str, style: str,
     engine: str | None, master: str | None,
@@ -39,7 +38,6 @@ def verify(
 
 @click.command(cls=opts.Command)
 @SINK
-@opts.options_of("recompute")
 def recompute(
     sink: Sink, metrics: str, convention: str | None, judgements: str | None, overrides: tuple[str, ...],
     first: str | None, last: str | None, style: str, engine: str | None, master: str | None,
@@ -60,7 +58,6 @@ def recompute(
 
 
 @click.command(cls=opts.Command)
-@opts.options_of("forget")
 def forget(output: str, users: str, style: str, engine: str | None, master: str | None) -> None:
     """Erase users from every table, record and page of an output; each date is published anew in one step.
 
@@ -74,7 +71,6 @@ def forget(output: str, users: str, style: str, engine: str | None, master: str 
 
 
 @click.command(cls=opts.Command)
-@opts.options_of("register")
 def register(plan: str, output: str) -> None:
     """Write down, before the first look, what will decide: keys of comparison, and end, segments and exclusions.
 

@@ -221,14 +221,13 @@ CHILD = """
 from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.errors import RankmetricsError
 
-@cli.main.command()
-@cli.opts.options_of("FORMAT")
+@cli.main.command("metrics")
 def show(style):
     cli.opts.say.print("a step")
     print("[1]")
     raise RankmetricsError("no disk")
 
-cli.main(["show", "--format", "STYLE"])
+cli.main(["metrics", "--format", "STYLE"])
 """
 SUBMIT, OTHER = "org.apache.spark.deploy.SparkSubmit", "another.Program"
 ERROR = "rankmetrics: no disk\n"
