@@ -169,7 +169,7 @@ def evaluate(
         raise ConfigError(
             f"tests.{gated[0]}.gates is given, and evaluate publishes nothing; allowed: a run of a config"
         )
-    cfg.check_units(compared, ["cuped"] if covariate is not None and compared.is_requested else [])
+    cfg.check_units(compared, cuped=covariate is not None and compared.is_requested)
     eng.explain_in_notebooks()
     others = (), None, events, None, assignments, compared, machine_judgements
     with counted_in(options.unit):

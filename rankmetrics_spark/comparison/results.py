@@ -125,7 +125,7 @@ def compare(
         [0.333333]
     """
     comparison = cfg.Comparison.of(locals() | {"primary": primary or None, "guardrails": guardrails or None})
-    cfg.check_units(comparison, ["cuped"] if before is not None else [])
+    cfg.check_units(comparison, cuped=before is not None)
     split = cfg.Options(segments=segments or None, segment_combinations=segment_combinations or None)
     rows = users = tables.of_one_test(eng.spark_table(user_metrics, "user_metrics", before), comparison.baseline)
     days = of_days = None

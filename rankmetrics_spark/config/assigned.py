@@ -70,12 +70,6 @@ class OfTest(fd.Section):
     tuning_users: int = _own("tuning_users")
     gates: tuple[Gate, ...] = fd.key((), gates)
 
-    def __post_init__(self) -> None:
-        """Checks the fields, then that the days are in order."""
-        super().__post_init__()
-        if self.first and self.last and self.first > self.last:
-            raise self._refused("last", f"a day from {self.first} on")
-
     @property
     def compared(self) -> dict[str, Any]:
         """Field of ``Comparison`` -> its value, of those that are given."""
@@ -115,7 +109,7 @@ def check_tests(comparison: Comparison, options: Options) -> None:
     """
     check_machine(comparison, options.machine)
     given = vars(options) | vars(comparison)
-    fd.check_rules("tests", given, {name: comparison.path_of(name) for name in fd.field_names(Comparison)})
+    fd.check_rules("tests", given, comparison.paths_of_fields())
     for name, own in comparison.tests.items():
         try:
             compared = of_test(comparison, name)

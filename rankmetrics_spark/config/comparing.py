@@ -58,16 +58,6 @@ class Cuped(SectionWithOptions):
     before: str | None = fd.key(None, fd.choice("exposure"))
     days: int = fd.key(14, fd.count(1, 366))
 
-    def __post_init__(self) -> None:
-        """Checks that one of three is given."""
-        super().__post_init__()
-        given = [name for name in ("date", "column", "before") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ConfigError(
-                f"{self.at} has {' and '.join(given) or 'none of date, column and before'}; allowed: the date of an "
-                "earlier run, as YYYY-MM-DD, a column with a number of each user, or before: exposure"
-            )
-
 
 def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
@@ -114,11 +104,7 @@ def _switched(cls: type[Resampling]) -> fd.Read:
 def _metric(path: str, value: object) -> Metric:
     if isinstance(value, Metric):
         return value
-    name = fd.text(path, value)
-    try:
-        return parse(name)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return fd.parsed(path, parse, fd.text(path, value))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -193,9 +179,7 @@ class Comparison(SectionWithOptions):
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
         super().__post_init__()
-        # They work with one value per user.
-        of_users = ("wilcoxon", "randomization", "bootstrap", "cuped")
-        check_units(self, [name for name in of_users if getattr(self, name)])
+        check_units(self)
         if both := [metric for metric in self.primary if metric in self.guardrails]:
             raise fd.refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.baseline in self.candidates:
@@ -266,23 +250,14 @@ class Gate(fd.Section):
         return self.trusted or self.max_drop is not None or self.max_relative_drop is not None
 
 
-def check_units(comparison: Comparison, names: Sequence[str]) -> None:
-    """Refuse what works with one value per user, where lists or clusters are the units.
+def check_units(comparison: Comparison, cuped: bool = False) -> None:
+    """Refuse what works with one value per user where lists or clusters are the units; ``cuped``: given elsewhere.
 
     Raises:
         ConfigError: Names the unit and the first of these keys.
     """
-    unit = {"mean_over": "lists" if comparison.mean_over == "lists" else None, "cluster": comparison.cluster}
-    for name, value in unit.items() if names else ():
-        if value is not None:
-            raise ConfigError(
-                f"{comparison.path_of(name)} is {value}, and {comparison.path_of(names[0])} works with one value per "
-                "user; allowed: one of the two"
-            )
-
-
-_NOT_WITH_MACHINE = ("cuped", "looks", "wilcoxon", "randomization", "bootstrap", "cap", "strata",
-                     "only_changed", "trigger", "shared_users", "period")  # fmt: skip
+    given = vars(comparison) | ({"cuped": True} if cuped else {})
+    fd.check_rules("units", given, comparison.paths_of_fields())
 
 
 def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
@@ -291,14 +266,8 @@ def check_machine(comparison: Comparison, machine: bool, *more: str) -> None:
     Raises:
         ConfigError: Names the first of them.
     """
-    usual = Comparison()
-    if comparison.target != usual.target and not machine:
-        raise fd.refuse(comparison.path_of("target"), comparison.target, "population, since no machine has judged")
-    wrong = [*more, *(name for name in _NOT_WITH_MACHINE if getattr(comparison, name) != getattr(usual, name))]
-    for name in wrong if machine else ():
-        at = comparison.path_of(name) if hasattr(comparison, name) else name
-        raise ConfigError(f"{at} is given, and a machine has judged the users; allowed beside its labels: paired or "
-                          "independent comparisons at one look, by t alone")  # fmt: skip
+    given = vars(comparison) | {"machine": machine, "more": more[0] if more else ""}
+    fd.check_rules("machine", given, comparison.paths_of_fields())
 
 
 def gates(path: str, value: object) -> tuple[Gate, ...]:
@@ -316,20 +285,8 @@ def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
     Raises:
         ConfigError: Names the field and both dates.
     """
-    if comparison.period and not comparison.is_requested:
-        raise ConfigError(
-            f"{comparison.path_of('period')} is given without {comparison.path_of('baseline')}; allowed: both, or "
-            f"{comparison.path_of('pairs')}: all"
-        )
-    cuped = comparison.cuped
-    if cuped is None or cuped.date is None:
-        return
-    if comparison.period and cuped.date >= comparison.period.first:
-        raise fd.refuse(
-            cuped.path_of("date"), cuped.date, f"a date before the period from {comparison.period.first} on"
-        )
-    if cuped.date >= evaluation_date:
-        raise fd.refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
+    facts = {"is_requested": comparison.is_requested, "evaluation_date": evaluation_date}
+    fd.check_rules("cuped", vars(comparison) | facts, comparison.paths_of_fields())
 
 
 def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:

@@ -305,14 +305,6 @@ class PlannedLooks(Section):
     spending: str = key("obrien_fleming", choice("obrien_fleming", "pocock", "linear"))
     look: int | None = key(None, count(1, MOST_LOOKS))
 
-    def __post_init__(self) -> None:
-        """Checks the fields, then that this look is a planned one."""
-        super().__post_init__()
-        if self.planned is None:
-            raise self._refused("planned", f"a whole number from 1 to {MOST_LOOKS}")
-        if self.look is not None and self.look > self.planned:
-            raise self._refused("look", f"a look up to {self.path_of('planned')}, {self.planned}")
-
 
 def looks(path: str, value: object) -> str | PlannedLooks:
     """``one``, ``any``, or a plan."""

@@ -88,17 +88,17 @@ class Section:
             ConfigError: A value is not allowed, or does not go with another one; the message has the path of the field.
         """
         checked = {}
-        for name, path in self._paths_of_fields().items():
+        for name, path in self.paths_of_fields().items():
             metadata, value = self.__dataclass_fields__[name].metadata, getattr(self, name)
             value = metadata["default"] if value is None else value
             checked[name] = None if value is None else metadata["read"](path, value)
         self._settle(**checked)
         for each in reversed(type(self).__mro__):
-            check_rules(each.__name__, self, self._paths_of_fields())
+            check_rules(each.__name__, self, self.paths_of_fields())
 
     def path_of(self, name: str) -> str:
         """What messages call a field, such as ``source.columns``."""
-        return self._paths_of_fields()[name]
+        return self.paths_of_fields()[name]
 
     def _refused(self, name: str, allowed: str) -> err.ConfigError:
         """The error for a field whose value does not fit the others; see ``refuse``."""
@@ -122,7 +122,8 @@ class Section:
         """The section whose fields are among the keywords of a call, which its ``locals()`` hold; see ``read``."""
         return cls(**{name: keywords[name] for name in field_names(cls) if name in keywords})
 
-    def _paths_of_fields(self) -> Mapping[str, str]:
+    def paths_of_fields(self) -> Mapping[str, str]:
+        """Field -> what messages call it."""
         return {name: _joined(self.at, self.words.get(name, name)) for name in field_names(type(self))}
 
     def _settle(self, **values: object) -> None:
@@ -130,8 +131,9 @@ class Section:
             object.__setattr__(self, name, value)
 
 
-#: Section -> its rules: fields with values (true: any, false: none, a list: one of these), and what refuses such values
-#: together. ``{field}`` stands for its path there, ``{field=}`` and ``{field!r}`` for its value.
+#: Section -> its rules: fields with values (true: any, false: none, a list: one of these, above or from: a bound),
+#: and what refuses such values together; of several fields in one key, one is enough. ``{field}`` stands for its path
+#: there, ``{field=}`` and ``{field!r}`` for its value, and ``any`` for the first of several fields.
 RULES = data_of(__name__, "rules")
 
 
@@ -149,22 +151,32 @@ def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
             value = value.get(step, "") if isinstance(value, Mapping) else getattr(value, step, None)
         return value
 
-    def holds(value: Any, wanted: object) -> bool:
+    def holds(value: Any, wanted: Any) -> bool:
         """Whether a value is one that a rule is about."""
         if isinstance(wanted, bool):
             return bool(value) == wanted
+        if isinstance(wanted, dict):
+            ((how, limit),) = wanted.items()
+            bound = value_of(limit) if isinstance(limit, str) else limit
+            return None not in (value, bound) and bool(value > bound or (how == "from" and value == bound))
         return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
-    def said(place: re.Match[str]) -> str:
-        """What a sentence says of a field."""
-        name, form = place.groups()
-        value = value_of(name)
-        text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        return paths[name] if not form else text if form == "=" else _shown(value)
-
     for conditions, sentence in RULES.get(section, ()):
-        if all(holds(value_of(path), wanted) for path, wanted in conditions.items()):
-            raise err.ConfigError(re.sub(r"[{](\w+)(=|!r)?[}]", said, sentence))
+        found = dict[str, str]()
+        for names, wanted in conditions.items():
+            found[names] = next((name for name in names.split() if holds(value_of(name), wanted)), "")
+        if not all(found.values()):
+            continue
+        several = next((name for names, name in found.items() if " " in names), "")
+
+        def said(place: re.Match[str], several: str = several) -> str:
+            """What a sentence says of a field."""
+            name, form = several if place[1] == "any" else place[1], place[2]
+            value = value_of(name)
+            text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            return paths[name] if not form else text if form == "=" else _shown(value)
+
+        raise err.ConfigError(re.sub(r"[{]([\w.]+)(=|!r)?[}]", said, sentence))
 
 
 def field_names(cls: type[Section]) -> list[str]:
@@ -319,6 +331,14 @@ def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
 PERCENTAGE = r"^[0-9]{1,6}(\.[0-9]{1,9})? ?%$"
 
 
+def parsed(path: str, read: Callable[[Any], Any], value: object) -> Any:
+    """What reads a value by itself; its error gets the path of the field."""
+    try:
+        return read(value)
+    except err.ConfigError as error:
+        raise err.ConfigError(f"{path}: {error}") from None
+
+
 def fraction(value: Any) -> Any:
     """A percentage as a share of 1; everything else as it is."""
     if isinstance(value, str) and re.fullmatch(PERCENTAGE, value):
@@ -350,16 +370,17 @@ def number(low: float, high: float, *, inclusive: bool, share: bool = False) -> 
     return Values(read, lambda: types | {names[0]: float(low), names[1]: float(high)})
 
 
-def count(low: int, high: int) -> Values:
-    """A whole number between two bounds, which are allowed themselves.
+def count(low: int, high: int, *, or_0: bool = False) -> Values:
+    """A whole number between two bounds, which are allowed themselves; perhaps 0 as well.
 
     >>> count(1, 10)("seed", 3)
     3
     """
 
     def read(path: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise refuse(path, value, f"a whole number from {low:,} to {high:,}")
+        zero = 0 if or_0 else low
+        if not isinstance(value, int) or isinstance(value, bool) or not (low <= value <= high or value == zero):
+            raise refuse(path, value, f"{'0, or ' * or_0}a whole number from {low:,} to {high:,}")
         return value
 
     return Values(read, lambda: {"type": ["integer", "null"], "minimum": low, "maximum": high})

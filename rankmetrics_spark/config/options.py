@@ -19,16 +19,6 @@ from rankmetrics_spark.words import NOUNS
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
 
-#: Values of the tie knobs that mean something only where scores can be equal.
-NEEDS_TIES = ("expected", "best", "worst", "threshold")
-#: Knob -> its values that need judgements, and the others.
-JUDGED_KNOBS = {
-    "population": (("judged", "both", "either"), ("shown",)),
-    "ideal_pool": (("judged",), ("shown", "constant_k")),
-    "relevant_pool": (("judged",), ("shown",)),
-    "unjudged": (("removed",), ("not_relevant",)),
-}
-
 
 def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
     items = [value] if isinstance(value, Metric) else fd.listed(path, value)
@@ -38,20 +28,14 @@ def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
     for item in items:
         if not isinstance(item, (Metric, str)):
             raise fd.refuse(path, item, "metric names such as ap@10")
-        try:
-            metrics[parse(item) if isinstance(item, str) else item] = None
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        metrics[fd.parsed(path, parse, item) if isinstance(item, str) else item] = None
     return tuple(metrics)
 
 
 def _read_convention(path: str, value: object) -> Convention:
     if not isinstance(value, (str, Mapping, Convention)):
         raise fd.refuse(path, value, "a preset, or a mapping of knobs")
-    try:
-        return resolve(value)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return fd.parsed(path, resolve, value)  # type: ignore[no-any-return]
 
 
 def _read_combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
@@ -294,7 +278,7 @@ class Options(fd.Section):
             )
         _check_segments(self)
         _check_knobs(self, rule)
-        _check_machine(self)
+        fd.check_rules("labels", self, self.paths_of_fields())
         check(self.metrics, self.convention)
 
     @property
@@ -308,6 +292,11 @@ class Options(fd.Section):
         return self.with_machine or "machine" in self.judgement_columns
 
     @property
+    def not_judged_twice(self) -> str:
+        """The first metric that a machine does not judge, or that leaves lists out by their labels; empty if none."""
+        return next((str(each) for each in self.metrics if {each.needs, each.name} & {*_NOT_JUDGED_TWICE}), "")
+
+    @property
     def own_relevance(self) -> bool:
         """Whether the impressions are said to carry their relevance themselves."""
         return self.columns.get("relevance") not in (None, sch.GRADE_OF_EVENTS)
@@ -317,7 +306,7 @@ class Options(fd.Section):
         """The column that is true for users whom people were to judge, and that of the probability, if there are."""
         return tuple(self.human_sample.values()) if isinstance(self.human_sample, Mapping) else ()
 
-    def _paths_of_fields(self) -> Mapping[str, str]:
+    def paths_of_fields(self) -> Mapping[str, str]:
         """Each field -> the name that the reader of a message wrote."""
         return {name: self.paths.get(name, name) for name in fd.field_names(type(self))}
 
@@ -351,27 +340,8 @@ class SectionWithOptions(fd.Section):
                 setattr(cls, last, option(name))
 
 
-_NOT_WITH_MACHINE = ("covariate", "only_changed", "trigger", "percentiles", "with_events", "with_assignments",
-                     "judgement_packed")  # fmt: skip
 #: What metrics need that leave lists out by their labels, or that no machine judges; and such metrics.
 _NOT_JUDGED_TWICE = ("intents", "shown_intents", "scores", "judged", "average_rank")
-
-
-def _check_machine(options: Options) -> None:
-    """Refuse what labels of people and a machine cannot have beside them."""
-    if not options.machine:
-        return
-    wrong = {name: getattr(options, name) for name in _NOT_WITH_MACHINE}
-    wrong = {options.path_of(name): value for name, value in wrong.items() if value}
-    rule, path = options.convention, options.path_of("convention")
-    wrong |= {f"{path}.population": rule.population} if rule.population != "shown" else {}
-    wrong |= {f"{path}.zero_relevant": "skip"} if rule.zero_relevant == "skip" else {}
-    wrong |= {f"{path}.unjudged": "removed"} if rule.unjudged == "removed" else {}
-    needs = [str(each) for each in options.metrics if {each.needs, each.name} & {*_NOT_JUDGED_TWICE}]
-    wrong |= {options.path_of("metrics"): needs[0]} if needs else {}
-    for name, value in wrong.items():
-        raise fd.refuse(name, value, "another value where a machine has judged: all users of the log count, with one "
-                                     "value under each label")  # fmt: skip
 
 
 def _check_segments(options: Options) -> None:
@@ -396,16 +366,7 @@ def _check_knobs(options: Options, given: object) -> None:
     usual = PRESETS.get(options.convention.preset, STANDARD)
     chosen = {knob.name for knob in knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
     chosen |= set(given) if isinstance(given, Mapping) else set()
+    values = {knob: getattr(options.convention, knob) for knob in chosen}
     path = options.path_of("convention")
-    for knob in ("ties", "ap_ties", "ndcg_ties"):
-        value = getattr(options.convention, knob)
-        if options.rank_by == "position" and knob in chosen and value in NEEDS_TIES:
-            raise ConfigError(
-                f"{path}.{knob} is '{value}', but rank_by is 'position' and ranks have no ties; "
-                "allowed: rank_by 'score', or another order"
-            )
-    for knob, (need_judgements, others) in JUDGED_KNOBS.items():
-        value = getattr(options.convention, knob)
-        if not options.judged and knob in chosen and value in need_judgements:
-            without = f"judgements is missing; allowed without judgements: {', '.join(others)}"
-            raise ConfigError(f"{path}.{knob} is '{value}', but {without}")
+    facts = {"rank_by": options.rank_by, "judged": options.judged}
+    fd.check_rules("knobs", values | facts, {knob: f"{path}.{knob}" for knob in values})

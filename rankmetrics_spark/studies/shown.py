@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
 from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
+from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import InputError, check_known
 from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
 from rankmetrics_spark.road import top_rows
@@ -49,19 +49,13 @@ _NONE = np.array([], np.int64)
 MOST_APART, CHANCE_APART = 0.1, 0.01
 
 
-def _replicates(path: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or 20 <= value <= 1_000):
-        return value
-    raise refuse(path, value, "0, or a whole number from 20 to 1,000")
-
-
 @dataclass(frozen=True)
 class Exposure(Section):
     """What is computed: see ``exposure``."""
 
     k: int = key(10, count(1, refusals.DEEPEST))
     baseline: str | None = key(None, text)
-    replicates: int = key(100, _replicates)
+    replicates: int = key(100, count(20, 1_000, or_0=True))
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
     max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))

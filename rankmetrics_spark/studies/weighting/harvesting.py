@@ -29,8 +29,8 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Bools, Floats, Ints
 
 METHODS = ("adjacent", "pivot", "all_pairs")
-#: The largest k, and that of ``all_pairs``, which has a sum for each pair of ranks and each replicate.
-DEEPEST, DEEPEST_OF_ALL_PAIRS = 50, 20
+#: The largest k; that of ``all_pairs``, which has a sum for each pair of ranks and each replicate, is 20.
+DEEPEST = 50
 #: With fewer keys a bootstrap interval is too short.
 FEWEST_KEYS = 30
 #: Rates are scaled by this, so that their exact sums have a resolution of 2**-60.
@@ -59,16 +59,6 @@ class Harvest(Section):
     replicates: int = key(1_000, count(99, 100_000))
     seed: int = key(1, count(0, 2**63 - 1))
     key: tuple[str, ...] = key(("query", "item"), _columns)
-
-    def __post_init__(self) -> None:
-        """Read the fields.
-
-        Raises:
-            ConfigError: A value is not allowed.
-        """
-        super().__post_init__()
-        if self.method == "all_pairs" and self.k > DEEPEST_OF_ALL_PAIRS:
-            raise ConfigError(f"k is {self.k}; allowed with method all_pairs: up to {DEEPEST_OF_ALL_PAIRS}")
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints]:
