@@ -15,7 +15,7 @@ from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
 from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
-from rankmetrics_spark.studies import frame, refusals
+from rankmetrics_spark.studies import frame
 
 #: Columns of the result -> their types.
 COLUMNS = sch.columns(
@@ -29,9 +29,9 @@ class Change(Section):
     """What is compared, and how deep: see ``changed``."""
 
     baseline: str = key("control", text)
-    k: int = key(10, count(1, refusals.DEEPEST))
+    k: int = key(10, count(1, frame.DEEPEST))
     p: float = key(0.9, number(0, 1, inclusive=False))
-    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def changed(
@@ -75,15 +75,15 @@ def changed(
     if baseline is None:
         raise refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.of(locals())
-    table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)
+    table, plan = frame.log_of_lists(impressions, columns, rank_by, first_rank)
     rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
     row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
     lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-    allowed = refusals.Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
-    lists = refusals.sound_lists(lists, refusals.log_counts(table, plan), allowed)
+    allowed = frame.Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
+    lists = frame.sound_lists(lists, frame.log_counts(table, plan), allowed)
     return eng.result_table(frame.of_users(lists, COLUMNS, partial(_changes, change=change)))
 
 

@@ -19,8 +19,7 @@ from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, nov
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.statistics import poisson_weights
-from rankmetrics_spark.studies import refusals
-from rankmetrics_spark.studies.frame import row_batches
+from rankmetrics_spark.studies import frame
 from rankmetrics_spark.words import UNITS
 
 #: Columns of the result of ``exposure`` -> their types.
@@ -53,12 +52,12 @@ MOST_APART, CHANCE_APART = 0.1, 0.01
 class Exposure(Section):
     """What is computed: see ``exposure``."""
 
-    k: int = key(10, count(1, refusals.DEEPEST))
+    k: int = key(10, count(1, frame.DEEPEST))
     baseline: str | None = key(None, text)
     replicates: int = key(100, count(20, 1_000, or_0=True))
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     seed: int = key(1, count(0, 2**63 - 1))
-    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def exposure(
@@ -119,7 +118,7 @@ def exposure(
     request = Exposure.of(locals())
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
-    table, plan = refusals.log_of_lists(impressions, columns, rank_by, first_rank)
+    table, plan = frame.log_of_lists(impressions, columns, rank_by, first_rank)
     rows = top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
@@ -131,7 +130,7 @@ def exposure(
         counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)
     else:
         counts = shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {eng.SUMS}"))
-    of_log = refusals.log_counts(table, plan).select(F.posexplode(eng.SUMS).alias(_AT, _TIMES))
+    of_log = frame.log_counts(table, plan).select(F.posexplode(eng.SUMS).alias(_AT, _TIMES))
     of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(counts, known, seen).union(of_log)
     body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
@@ -195,8 +194,8 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     """The rows of ``exposure``, from the counts of all experiments."""
     counts = _counts_of(batches)
     of_log = dict(zip(*(each.tolist() for each in counts.pop((None, 0, _OF_LOG))), strict=True))
-    of_log = {name: of_log[at] for at, name in enumerate(refusals.COUNTS)}
-    refusals.refuse_faulty(of_log, refusals.Allowed(request.max_invalid_fraction, first_rank))
+    of_log = {name: of_log[at] for at, name in enumerate(frame.COUNTS)}
+    frame.refuse_faulty(of_log, frame.Allowed(request.max_invalid_fraction, first_rank))
     if not counts:
         return
     names = sorted({name for name, _, kind in counts if not kind.startswith("total")}, key=lambda x: (x is None, x))
@@ -237,7 +236,7 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
                     low, high = _interval(against, request.confidence)
                     row |= {"difference": against[0], "difference_ci_low": low, "difference_ci_high": high}
             rows.append(row)
-    yield from row_batches(rows, EXPOSURE)
+    yield from frame.row_batches(rows, EXPOSURE)
 
 
 def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:

@@ -16,7 +16,6 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
 from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Preferences, counts_in_words, preference_rows
-from rankmetrics_spark.studies.refusals import refuse_ranks_from_0
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "trigger": None,
                            "judged": False}  # fmt: skip
@@ -34,7 +33,7 @@ def _refuse(counts: Mapping[str, int], options: Options, request: Preferences, q
         share, error = quality.allowed_fraction, QualityError
     first_rank, lists = options.path_of("first_rank"), options.path_of("list")
     if share < 1:
-        refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], options.first_rank, first_rank, error)
+        frame.refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], options.first_rank, first_rank, error)
     n, n_rows = counts["n_faulty_rows"] + counts["n_repeated"], counts["n_rows"]
     if n > share * n_rows:
         raise error(

@@ -12,7 +12,7 @@ from rankmetrics_spark.errors import check_known, printable
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
-from rankmetrics_spark.studies.refusals import MOST_FAULTY
+from rankmetrics_spark.studies.frame import MOST_FAULTY
 from rankmetrics_spark.words import UNIT, UNITS, p_value
 
 #: Columns of the result -> their types.

@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
 from rankmetrics_spark.road import drawn_labels, flat_judgements, make_plan, pools, top_rows
-from rankmetrics_spark.studies import frame, refusals
+from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.labels import pairs as of_pairs
 from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
 
@@ -40,7 +40,7 @@ class Missing(Section):
 
     baseline: str | None = key(None, text)
     max_grade: int = key(1, count(1, 100))
-    max_invalid_fraction: float = key(refusals.MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Work:
 
     metrics: tuple[Metric, ...]
     labels: Labels
-    allowed: refusals.Allowed
+    allowed: frame.Allowed
 
 
 class Unjudged:
@@ -103,7 +103,7 @@ class Unjudged:
         place, item = f"bigint({sch.POSITION}) AS {sch.POSITION}", f"xxhash64({sch.ITEM}) AS {sch.HASH}"
         row = lay.entry(sch.EXPERIMENT, place, item, *more)
         users = self._top.groupBy(sch.USER).agg(F.expr(f"collect_list({row}) AS {sch.ENTRIES}"))
-        users = refusals.sound_lists(users, self._counts, self._work.allowed) if may_fail else users
+        users = frame.sound_lists(users, self._counts, self._work.allowed) if may_fail else users
         return users.join(self._pool, sch.USER, "left").select(sch.USER, sch.ENTRIES, sch.POOL_GRADE, sch.POOL_HASH)
 
     def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> eng.ResultTable:
@@ -190,7 +190,7 @@ def unjudged(
     plan = make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
-    allowed = refusals.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
+    allowed = frame.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
     work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
     drawn, top = None, top_rows(table, plan, deepest)
     if options.machine:
@@ -198,7 +198,7 @@ def unjudged(
     pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
     if options.machine:
         top = top.join((pool if drawn is None else drawn).select(sch.USER), sch.USER, "left_semi")
-    return Unjudged(top, pool, refusals.counts_of_known(table, plan, judged), work)
+    return Unjudged(top, pool, frame.counts_of_known(table, plan, judged), work)
 
 
 def _check(options: Options) -> None:
@@ -257,7 +257,7 @@ def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
 def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[of_pairs.Key, Any]]:
     """Yield the exact sums of some users by experiment, and by pair and weight if it compares."""
     arms = _read(batch)[0]
-    for (name,), counts in refusals.list_counts(batch):
+    for (name,), counts in frame.list_counts(batch):
         yield of_pairs.Key(None, name, _READ), counts
     for metric in work.metrics:
         limits = bounds(arms.shown, metric, work.labels)
@@ -266,11 +266,11 @@ def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[
             yield from of_pairs.pair_sums(arms, limits, metric, work.allowed.baseline)
 
 
-def _rows_of_all(totals: frame.Sums, rows: _RowsOfSums, allowed: refusals.Allowed) -> Iterator[dict[str, Any]]:
+def _rows_of_all(totals: frame.Sums, rows: _RowsOfSums, allowed: frame.Allowed) -> Iterator[dict[str, Any]]:
     """The rows of a table, from the sums of all users."""
     sums = {of_pairs.Key._make(key): total for key, total in totals.items()}
     read = {key: sums.pop(key) for key in [*sums] if key.metric == _READ}
-    refusals.refuse({key.experiment: counts for key, counts in read.items()}, allowed)
+    frame.refuse({key.experiment: counts for key, counts in read.items()}, allowed)
     yield from rows(sums) if sums else ()
 
 

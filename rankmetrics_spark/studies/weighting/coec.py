@@ -27,7 +27,6 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, USER, Columns
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, Allowed, counts_in_sql, refuse_faulty
 from rankmetrics_spark.studies.weighting.examination import examined_ranks
 from rankmetrics_spark.studies.weighting.harvesting import DEEPEST
 
@@ -46,7 +45,7 @@ class Clicks(Section):
 
     k: int = key(10, count(1, DEEPEST))
     min_impressions: int = key(10, count(1, 2**53))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
 def coec_judgements(
@@ -143,10 +142,10 @@ def coec_judgements(
 def _click_rates(every: DataFrame, columns: Columns, request: Clicks, first_rank: int) -> Floats:
     """Return (k,) click rates of the ranks of a log that may be read, NaN without an impression; reads it."""
     wrong = f"{REJECTED} IS NULL AND {POSITION} <= {request.k} AND NOT {RELEVANCE} IN (0, 1)"
-    grade, of_log = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)", counts_in_sql(columns)
+    grade, of_log = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)", frame.counts_in_sql(columns)
     sums = (*_counts(request.k, f"{REJECTED} IS NULL AND "), f"count_if({wrong})", grade, *of_log.values())
     ((shown, clicks, n_wrong, largest, *counts),) = eng.few_rows(every.agg(*map(F.expr, sums)))
-    refuse_faulty(dict(zip(of_log, counts, strict=True)), Allowed(request.max_invalid_fraction, first_rank))
+    frame.refuse_faulty(dict(zip(of_log, counts, strict=True)), frame.Allowed(request.max_invalid_fraction, first_rank))
     frame.refuse_grades(n_wrong, largest)
     impressions, none = np.array(shown, np.float64), np.full(request.k, np.nan)
     return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))

@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.studies.refusals import MOST_FAULTY, left_out
+from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out
 from rankmetrics_spark.words import UNITS
 
 #: Columns of the result -> their types.

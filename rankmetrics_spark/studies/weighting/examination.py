@@ -17,7 +17,6 @@ from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.refusals import counts_in_sql, left_out, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 
 #: Columns of the result -> their types.
@@ -118,7 +117,7 @@ def propensities(
     if not rows:
         raise InputError("the impressions have no rows; allowed: a log with clicks")
     _refuse(rows[0], harvest, options.first_rank)
-    more = left_out(rows[0]["n_faulty_rows"], rows[0]["_all"])
+    more = frame.left_out(rows[0]["n_faulty_rows"], rows[0]["_all"])
     for row in rows:
         row["note"] = "; ".join(filter(None, (row["note"], more))) or None
     cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
@@ -127,7 +126,7 @@ def propensities(
 
 def _refuse(first: Mapping[str, Any], harvest: Harvest, first_rank: int) -> None:
     """Refuse a log by its counts, which are in each row."""
-    refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
+    frame.refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
     frame.refuse_grades(first["_no_clicks"], first[_GRADE])
     if not first["rank"]:
         raise InputError(
@@ -152,7 +151,7 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     clicked = [f"{at_rank} AND {RELEVANCE} = 1" for at_rank in shown]
     counts = [f"count_if({condition})" for condition in (*shown, *clicked)]
     n_ranks = " + ".join(f"int(_{i} > 0)" for i in range(k))
-    of_key, in_sql = ", ".join(roles.list_columns), counts_in_sql(roles)
+    of_key, in_sql = ", ".join(roles.list_columns), frame.counts_in_sql(roles)
     of_key_counts = [in_sql[name] for name in ("n_rows", "n_below", "n_first")]
     sums = {
         _COUNTS[0]: f"count_if({REJECTED} IS NOT NULL)",

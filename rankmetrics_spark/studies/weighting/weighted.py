@@ -16,7 +16,6 @@ from rankmetrics_spark.layouts import Arrays, entry, flat, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import make_plan
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.refusals import counts_in_sql, refuse_ranks_from_0
 from rankmetrics_spark.studies.weighting import estimates as est
 from rankmetrics_spark.studies.weighting.examination import examined_ranks
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
@@ -147,7 +146,7 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
         F.expr(f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL) AS {sch.ENTRIES}"),
         F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
         F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
-        F.expr(f"{counts_in_sql(roles)['n_below']} AS {_BELOW}"),
+        F.expr(f"{frame.counts_in_sql(roles)['n_below']} AS {_BELOW}"),
     )
     return users.select(sch.EXPERIMENT, sch.ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
 
@@ -189,7 +188,7 @@ def _rows(totals: frame.Sums, work: _Work, rules: est.Rules) -> list[dict[str, A
     # Each metric and estimator has the same counts.
     of_one = [total for key, total in sums.items() if (key.metric, key.estimator) == (metrics[0], estimators[0])]
     n_below, n_lists = (sum(int(each[est.ROW_COUNTS.index(name)]) for each in of_one) for name in ("below", "lists"))
-    refuse_ranks_from_0(n_below, n_lists, work.first_rank)
+    frame.refuse_ranks_from_0(n_below, n_lists, work.first_rank)
 
     def place(of: est.Key) -> tuple[bool, str, int, int]:
         return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)
