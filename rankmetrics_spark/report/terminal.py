@@ -221,7 +221,7 @@ class Compared:
         more: Further tables by name: users with the largest ``losses`` and ``gains``, and the ``decomposition``.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
-        outlook: When open comparisons of the period could find an effect, and what some days were stored without.
+        notes: What some days were stored without, and what their runs were asked for that this comparison is not.
     """
 
     date: str
@@ -230,7 +230,7 @@ class Compared:
     more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     metrics: Sequence[Metric] = ()
     days: Days | None = None
-    outlook: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @property
     def of_day(self) -> str:
@@ -247,7 +247,7 @@ def print_all(of: Compared, style: str) -> None:
         of: Them; CSV holds the first of the further tables instead of the comparisons.
         style: ``table``, ``json`` or ``csv``.
     """
-    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.outlook]
+    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.notes]
     said += verdict.sentences_of_period(days)
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":
