@@ -85,11 +85,14 @@ def p_adjusted(rows: Compared) -> st.Floats:
 
 
 @statistic("wins", "ties", "losses", type="long")
-def wins(rows: Compared) -> tuple[st.Ints, ...]:
-    """Users in both whose value is better, equal or worse in the candidate."""
+def wins(rows: Compared) -> tuple[list[int | None], ...]:
+    """Users in both whose value is better, equal or worse in the candidate; null where people judged them with unequal
+    probabilities, since some then stand for more users than others.
+    """
     both, higher, lower = (rows.both[name] for name in ("both", "higher", "lower"))
     worse = np.array([rows.question.directions.get(key.metric) is False for key in rows.keys])
-    return np.where(worse, lower, higher), both - higher - lower, np.where(worse, higher, lower)
+    counts = np.where(worse, lower, higher), both - higher - lower, np.where(worse, higher, lower)
+    return tuple([n if same else None for n, same in zip(each.tolist(), rows.alike, strict=True)] for each in counts)
 
 
 @statistic(type="string")
@@ -217,9 +220,9 @@ def adjusted(rows: Compared) -> tuple[st.Floats, ...]:
 
 @statistic()
 def effect_size(rows: Compared) -> st.Floats:
-    """Cohen's d: of the differences, or with the pooled deviation."""
+    """Cohen's d: of the differences, or with the pooled deviation; null where `wins` is."""
     of_pairs, of_arms = st.effect_size_paired(rows.pair.difference), st.effect_size_independent(*rows.moments)
-    return np.where(rows.testable, np.where(rows.paired, of_pairs, of_arms), np.nan)
+    return np.where(rows.testable & rows.alike, np.where(rows.paired, of_pairs, of_arms), np.nan)
 
 
 def _with_spread(rows: Compared) -> st.Estimate:

@@ -152,6 +152,12 @@ class Compared:
         """The rows with the labels of a machine."""
         return Judged(self)
 
+    @property
+    def alike(self) -> st.Bools:
+        """(g,) whether each user with a value stands for as many users as any other."""
+        equal = np.ones(len(self.keys), bool)
+        return ~self.judged.numbers["unequal"].astype(bool) if self.question.machine and len(self.keys) else equal
+
     @cached_property
     def plain(self) -> st.Estimate:
         """The t test of each row's design, of corrected means where a machine judged; NaN without anything to test."""

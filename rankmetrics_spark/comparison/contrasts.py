@@ -212,7 +212,7 @@ _OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error",
 @statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
 def human(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers of the users whom people judged, under their labels alone; `wins`, `ties`, `losses` and
-    `effect_size` are of these as well, each user alike.
+    `effect_size` are of these as well.
     """
     of = rows.of_people
     means = (rows.judged.numbers[f"mean_{side}_human"] for side in ("baseline", "candidate"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,8 +17,8 @@ from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import SMALL_RATIO_P, columns
-from rankmetrics_spark.words import UNITS
+from rankmetrics_spark.schemas import EVERYONE, SMALL_RATIO_P, columns, segment_columns
+from rankmetrics_spark.words import UNITS, p_value
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 MOST_IN_PART = 0.02
 #: Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows.
 MACHINE_MEANS = columns(
-    "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda; "
-    "long: n_users n_judged n_lists"
+    "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda bias_machine "
+    "p_bias_machine p_sample_values p_sample_shown p_sample_segments; long: n_users n_judged n_lists"
 )
+#: What the users whom people judged have otherwise than the others, where they are not like them, by these p-values.
+OTHERWISE = "the machine rates them otherwise", "their lists have other lengths", "other segments have more of them"
 #: Labels of both sides of a row, of what it tests, and a covariance of the machine's values.
 Row: TypeAlias = "tuple[tuple[Labels, ...], tuple[Labels, ...], float]"
 
@@ -64,7 +67,8 @@ class Labels:
     @classmethod
     def of_arm(cls, totals: Totals, key: Key, target: str) -> Labels:
         """Those of an experiment."""
-        return _labels(*totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key]), target)[0][0]
+        ids, kept = totals.judged(key._replace(kind="arm_judged"))
+        return _labels(ids, np.delete(kept, 3, axis=0), totals.of("machine", [key]), target)[0][0]
 
     @cached_property
     def mean(self) -> st.Corrected:
@@ -86,15 +90,6 @@ class Labels:
     def helps(self) -> bool:
         """Whether the machine's labels are used."""
         return self.others.n > 1 and st.machine_helps(self.people.effective, self.n_different, self.rho)
-
-    @property
-    def sample_p(self) -> float:
-        """P-value of the machine's values of the judged units being those of units like the others."""
-        if not len(self.f) > 1 < self.others.n:
-            return 1.0
-        # Of values of 0 and with a lambda of -1, it is the mean of the judged less that of the others.
-        apart = st.corrected(0 * self.f, self.f, self.others, -1.0, weights=self.weights)
-        return float(np.nan_to_num(_p_value(apart.mean, apart.parts), nan=1.0))
 
     @property
     def products(self) -> st.Floats:
@@ -173,6 +168,28 @@ def _p_value(difference: float, parts: Sequence[tuple[float, float]]) -> float:
     return float(2 * stdtr(st.welch_df(parts), -abs(difference) / error)) if error > 0 else np.nan
 
 
+def sample_ps(totals: Totals, request: Comparison) -> dict[tuple[Any, str], list[float]]:
+    """Experiment and metric -> p-values, in the order of ``OTHERWISE``, of judged users being like the others."""
+    found: dict[tuple[Any, str], list[float]] = {}
+    counts = defaultdict[Any, list[Any]](list)
+    for key in {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}:
+        (_, kept), sums, name = totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key]), key[2::2]
+        if key.segment != EVERYONE:
+            row = (1 / kept[-1]).sum(), kept.shape[1], int(sums["others"][0])
+            counts[name, segment_columns(key.segment)].append(row)
+            continue
+        of, shown = Labels.of_arm(totals, key, request.target), sums.moments("s", "others")
+        others = replace(of.others, mean=float(shown.mean[0]), variance=float(shown.variance[0]))
+        found[name] = [st.sample_p(of.f, of.others, of.weights), st.sample_p(kept[3], others, of.weights)]
+    for (name, _), of_labels in counts.items():
+        of = Labels.of_arm(totals, Key("arm", "", name[0], EVERYONE, name[1]), request.target)
+        weights, n, others = np.array(sorted(of_labels)).T
+        found[name].append(st.shares_p(weights, n, others, of.people.effective))
+    # Of several columns of segments, the one that differs most, as if they were independent ones.
+    return {name: [*ps[:2], np.fmin.reduce([np.nan, *(min(p * len(ps[2:]), 1) for p in ps[2:])])]
+            for name, ps in found.items()}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Judged:
     """The rows, and the tests of their corrected means."""
@@ -239,8 +256,13 @@ class Judged:
             "p_bias_machine": _p_value(sides[1].bias.mean - sides[0].bias.mean, of_bias),
             "covariance": covariance if paired else -covariance,
             "squared_error_baseline": sides[0].mean.squared_error,
-            "sample_p": min(side.sample_p for side in sides),
+            "unequal": any(np.ptp(of.weights) > 0 for of in tested if len(of.weights)),
         }
+
+    @cached_property
+    def samples(self) -> dict[tuple[Any, str], list[float]]:
+        """Of all users of each experiment and metric, whether the judged ones are like the others."""
+        return sample_ps(self.rows.totals, self.rows.request)
 
     @cached_property
     def least(self) -> st.Ints:
@@ -309,13 +331,20 @@ class Judged:
             unequal = f", worth {worth:.0f} that were drawn with equal chances" if n >= st.LEAST_JUDGED else ""
             return f"people judged {n} {units}{unequal}, and a verdict needs {st.LEAST_JUDGED}"
         gaps = [int(sums["in_part"][i]) for sums in self.rows.totals.sides("machine", self.rows.keys)]
-        if max(gaps) > MOST_IN_PART * n:
+        # One that has items of its own that nobody judged was not there when they were drawn.
+        if max(gaps) > (MOST_IN_PART * n if min(gaps) else min(1, MOST_IN_PART * n)):
             why = f", or {UNITS} were drawn and not whole {units}" if self.rows.request.cluster else ""
             gap = f"people judged {max(gaps):,} of {n:,} {units} in part, as where a system came later{why}"
             return f"{gap}; n_to_judge of user_metrics says how many items are to judge, and `unjudged` which"
-        p = self.numbers["sample_p"][i]
-        off = f"the {units} that people judged are not like the others: the machine rates them otherwise (p = {p:.2g})"
-        return off if p < SMALL_RATIO_P else None
+        key, none = self.rows.keys[i], [np.nan] * len(OTHERWISE)
+        ps = [self.samples.get((key[side], key.metric), none) for side in SIDES]
+        if key.segment != EVERYONE:
+            ps += [[st.sample_p(of.f, of.others, of.weights), *none[1:]] for of in self.labels[i][0]]
+        for p, off in zip(np.fmin.reduce(ps).tolist(), OTHERWISE, strict=True):
+            if p < SMALL_RATIO_P:
+                said = p_value(p, SMALL_RATIO_P)
+                return f"the {units} that people judged are not like the others: {off} ({said})"
+        return None
 
 
 def with_one_slope(labels: Sequence[Labels]) -> list[Labels]:
@@ -342,7 +371,7 @@ def with_one_slope(labels: Sequence[Labels]) -> list[Labels]:
 def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
     """Corrected means of every experiment, segment and metric that a machine has judged, with intervals."""
     rated = {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}
-    keys = [key for key in totals.sums if key in rated]
+    keys, samples, none = [key for key in totals.sums if key in rated], sample_ps(totals, request), [np.nan] * 3
     members = totals.of("members", keys)["users"] if request.cluster else None
     judged, others = (totals.of(kind, keys).ratio("y", "n").lists for kind in ("arm_lists", "machine"))
     rows = []
@@ -351,8 +380,10 @@ def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
         error = np.array(np.sqrt(mean.squared_error) if n >= st.LEAST_JUDGED else np.nan)
         test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), request.confidence)
         numbers = mean.mean, float(test.ci_low), float(test.ci_high), labels.people.mean, labels.of_machine.mean
+        bias = labels.bias.mean, _p_value(labels.bias.mean, labels.bias.parts)
+        likeness = samples[keys[i][2::2]] if keys[i].segment == EVERYONE else none
         counts = labels.of_machine.n if members is None else int(members[i]), n
         of_lists = int(judged[i] + others[i]) if request.mean_over == "lists" else None
         names = keys[i].candidate, keys[i].segment, keys[i].metric
-        rows.append((*names, *numbers, mean.slope, *counts, of_lists))
+        rows.append((*names, *numbers, mean.slope, *bias, *likeness, *counts, of_lists))
     return {name: [row[i] for row in rows] for i, name in enumerate(MACHINE_MEANS)}

@@ -27,12 +27,12 @@ MOST_JUDGED = 2**16
 #: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
 #: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
 #: ``judged`` units, it keeps a hash of the unit, the value under labels of people, of a machine and the lists of each
-#: side, and the probability of being drawn; of ``units`` with several lists, the sum of the values and their number, on
-#: each side.
+#: side, items of an experiment's lists, and the probability of being drawn; of ``units`` with several lists, the sum of
+#: the values and their number, on each side.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
 VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 1024, "pair_units": 1024}
 #: Kind of what keeps several values of each unit -> how many.
-WIDTHS = {"arm_judged": 5, "pair_judged": 8, "arm_units": 2, "pair_units": 4}
+WIDTHS = {"arm_judged": 6, "pair_judged": 8, "arm_units": 2, "pair_units": 4}
 #: An experiment with more values other than 0 keeps none in its segments.
 MOST_IN_SEGMENTS = 2**14
 #: Parts of a value that ``day_values`` counts: whole numbers add up to the same bits on any engine.

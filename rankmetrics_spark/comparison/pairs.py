@@ -113,12 +113,12 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
         cells.keep(totals, "arm_values", metric, some_hit, v)
         if metric in rows.machine:
             # Who was judged is drawn, so nobody is left out.
-            f, n, chance = rows.rated(metric)
+            f, n, chance, shown = rows.rated(metric)
             others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
             in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
-            y, n_others = (np.where(others, each, 0.0) for each in (f * n, n))
-            cells.add(totals, "machine", metric, [others, in_part], y=y, n=n_others)
-            cells.keep(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, chance)
+            y, n_others, s = (np.where(others, each, 0.0) for each in (f * n, n, shown))
+            cells.add(totals, "machine", metric, [others, in_part], y=y, n=n_others, s=s)
+            cells.keep(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, shown, chance)
         elif (without := rows.left_out(metric, values)).any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
         if metric in rows.lists:
@@ -256,7 +256,7 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
 
 def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.Floats, rows: UserRows) -> None:
     """Add sums of the units that nobody judged, and keep the values of the others."""
-    groups, (machine, lists, chance) = pairs.groups, rows.rated(metric)
+    groups, (machine, lists, chance, _) = pairs.groups, rows.rated(metric)
     (x, y, judged), (f, g, known) = (pairs.of_both(each) for each in (values, machine))
     others, judged = known & ~judged, known & judged
     m, n = lists[pairs.left], lists[pairs.right]

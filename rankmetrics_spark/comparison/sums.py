@@ -190,6 +190,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         stratum=stratum,
         in_part=_doubles(table.column(tables.TO_JUDGE)) > 0 if tables.TO_JUDGE in table.column_names else None,
         chance=_doubles(table.column(tables.CHANCE)) if tables.CHANCE in table.column_names else None,
+        shown=np.nan_to_num(_doubles(table.column(tables.SHOWN))) if tables.SHOWN in table.column_names else None,
     )
 
 

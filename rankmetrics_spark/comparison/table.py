@@ -30,7 +30,7 @@ BEFORE_OWN = "_before_own_"
 LISTS = "_lists_"
 #: Prefix of columns with the share of a user's lists that have no value of a metric.
 WITHOUT = "_without_"
-MACHINE, TO_JUDGE, CHANCE = sch.MACHINE, sch.TO_JUDGE, sch.CHANCE
+MACHINE, TO_JUDGE, CHANCE, SHOWN = sch.MACHINE, sch.TO_JUDGE, sch.CHANCE, sch.N_SHOWN
 #: Column with a hash of the lists of a user.
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.
@@ -273,7 +273,7 @@ def machine_columns(table: UserTable) -> list[str]:
     """The columns of metrics under the labels of a machine, where there are some."""
     names = [f"{sch.MACHINE}{metric.column}" for metric in table.metrics]
     present = {*table.rows.columns}
-    return [name for name in (*names, TO_JUDGE, CHANCE) if name in present and not present.isdisjoint(names)]
+    return [name for name in (*names, TO_JUDGE, CHANCE, SHOWN) if name in present and not present.isdisjoint(names)]
 
 
 def shares_without(table: UserTable) -> Iterator[str]:

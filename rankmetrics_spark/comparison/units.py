@@ -39,6 +39,7 @@ class UserRows:
         stratum: (n,) index of the stratum; None where there are none.
         in_part: (n,) whether people have judged some of the user's items, and not all; None without a machine.
         chance: (n,) probability that people were to judge the user; None where it is the same for all.
+        shown: (n,) items of the user's lists; None without a machine, and where it is not known.
     """
 
     user: Ints
@@ -61,11 +62,13 @@ class UserRows:
     strata: list[str] = field(default_factory=list)
     stratum: Ints | None = None
     chance: Floats | None = None
+    shown: Floats | None = None
 
-    def rated(self, metric: str) -> tuple[Floats, Floats, Floats]:
-        """(n,) values under the machine's labels that can be summed, lists, and probabilities that people judge."""
+    def rated(self, metric: str) -> tuple[Floats, Floats, Floats, Floats]:
+        """(n,) values under the machine's labels that can be summed, lists, probabilities that people judge, items."""
         one = np.ones(len(self.user))
-        return summable(self.machine[metric]), self.lists.get(metric, one), one if self.chance is None else self.chance
+        chance, shown = (one if each is None else each for each in (self.chance, self.shown))
+        return summable(self.machine[metric]), self.lists.get(metric, one), chance, shown
 
     def left_out(self, metric: str, values: Floats) -> Floats:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""
@@ -228,6 +231,7 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             machine=machine,
             in_part=in_part,
             chance=None if rows.chance is None else _only(rows.chance[order], first),
+            shown=None if rows.shown is None else np.add.reduceat(rows.shown[order], first),
             member=None,
             alone=None,
         )

@@ -133,8 +133,9 @@ _read_machine_grades = fd.mapping("a mapping of the machine's grades to people's
 
 
 def _read_sample(path: str, value: object) -> str | Mapping[str, str]:
-    if isinstance(value, Mapping) and {"column"} <= {*value} <= {"column", "probability"}:
-        return {name: fd.text(f"{path}.{name}", value[name]) for name in ("column", "probability") if name in value}
+    names = ("column", "probability", "prompt")
+    if isinstance(value, Mapping) and {"column"} <= {*value} <= {*names}:
+        return {name: fd.text(f"{path}.{name}", value[name]) for name in names if name in value}
     if value != "random":
         raise fd.refuse(path, value, "random, or a mapping such as {column: drawn, probability: chance}")
     return "random"
@@ -302,9 +303,11 @@ class Options(fd.Section):
         return self.columns.get("relevance") not in (None, sch.GRADE_OF_EVENTS)
 
     @property
-    def drawn_by(self) -> tuple[str, ...]:
-        """The column that is true for users whom people were to judge, and that of the probability, if there are."""
-        return tuple(self.human_sample.values()) if isinstance(self.human_sample, Mapping) else ()
+    def drawn_by(self) -> Mapping[str, str]:
+        """Columns of users: ``column`` is true for whom people were to judge, with this ``probability``, and ``prompt``
+        for whom the machine's prompt or grades were made with; as far as there are any.
+        """
+        return self.human_sample if isinstance(self.human_sample, Mapping) else {}
 
     def paths_of_fields(self) -> Mapping[str, str]:
         """Each field -> the name that the reader of a message wrote."""

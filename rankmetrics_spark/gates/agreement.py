@@ -26,8 +26,9 @@ def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findin
     if highest[0] != highest[1] and not scaled:
         raise InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same items "
                          f"{highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
-    of_each = [replace(agreement(counts), experiment=name) for name in found.counts]
-    return replace(found, checks=(*found.checks, *of_each))
+    check = agreement(counts)
+    of_each = [replace(check, experiment=name) for name in found.counts]
+    return replace(found, checks=(*found.checks, *of_each), notes=(*found.notes, check.sentence.rstrip(".")))
 
 
 def agreement(counts: LabelCounts) -> sch.Check:

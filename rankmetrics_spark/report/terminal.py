@@ -13,7 +13,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, verdict
+from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, trust, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
@@ -64,7 +64,7 @@ def explained(figures: Figures) -> list[str]:
             f"a percentage is against the mean of {baseline} over the {UNITS} of both experiments, which differs "
             "from pair to pair: mean_baseline of the table comparisons"
         )
-    return lines
+    return [*lines, *trust.of_labels(figures)]
 
 
 def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
@@ -180,7 +180,11 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
                 "change": Change(share.value, share.unit).plain if share else "-",
                 "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
                 # Other users have no win or loss of their own.
-                "wins/ties/losses": f"{each.wins:,}/{each.ties:,}/{each.losses:,}" if each.design == "paired" else "-",
+                "wins/ties/losses": (
+                    f"{each.wins:,}/{each.ties:,}/{each.losses:,}"
+                    if each.design == "paired" and each.wins + each.ties + each.losses
+                    else "-"
+                ),
             }
         )
     return texts

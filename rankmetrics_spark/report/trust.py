@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import label_of
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import assets, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, one_of
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
@@ -42,6 +43,8 @@ _ASK_UNJUDGED = (
 )
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
+#: What is compared of users whom people judged and of the others, beside the machine's values.
+_SAMPLE = {"shown": "the length of their lists", "segments": "segments"}
 
 
 @in_words
@@ -153,6 +156,7 @@ def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.C
     rows += figures.of_log
     rows += _users(figures)
     rows += _split(figures)
+    rows += of_machine(figures)
     if record:
         rows += _rows(figures, [*names])
         rows += judged(figures)
@@ -356,9 +360,42 @@ def judged(figures: Figures) -> Iterator[sch.Check]:
     n_lists, n_judged = (sum(count.get(key, 0) for count in counts.values()) for key in ("lists", "judged_lists"))
     text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a {UNIT} with judgements."
     if by_machine := any(mean.mean_machine is not None for mean in figures.everyone):
-        text = f"People judged {n_judged / max(1, n_lists):.1%} of the lists, and a machine judged all of them."
+        text = (f"People judged {n_judged / max(1, n_lists):.1%} of the lists, and a machine judged all of them; the "
+                "ideal lists of AP and NDCG are those of the judged items, the first ones of all systems")  # fmt: skip
     for name, count in counts.items():
         if count.get("lists"):
             share = count["judged_lists"] / count["lists"]
             status = sch.WARN if share < FEW_JUDGED and not by_machine else sch.OK
             yield sch.Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
+
+
+def of_machine(figures: Figures) -> Iterator[sch.Check]:
+    """How much a machine overrates each experiment, and whether the users whom people judged are like the others."""
+    told, limit = set[tuple[str, str]](), sch.SMALL_RATIO_P
+    for mean in (each for each in figures.everyone if each.mean_machine is not None):
+        name, label = mean.experiment_id, label_of(parse(mean.metric))
+        bias, p = (sch.number(mean.row.get(f"{kind}_machine")) for kind in ("bias", "p_bias"))
+        if bias is not None:
+            off = f"{abs(bias):.4f} {'higher' if bias > 0 else 'lower'} than people"
+            text = f"{name}: the machine rates {label} {off}{'' if p is None else f' ({p_value(p, 0.05)})'}"
+            yield sch.Check("judge_bias", sch.OK, text, name, bias, metric=mean.metric)
+        for kind, what in {"values": f"the machine's {label}", **_SAMPLE}.items():
+            if (name, what) in told:
+                continue
+            told.add((name, what))
+            p, both = sch.number(mean.row.get(f"p_sample_{kind}")), f"{UNITS} that people judged and the others"
+            status, says = sch.NOT_CHECKED, f"not known whether {both} are alike in {what}"
+            if p is not None:
+                status, says = sch.OK, f"{both} are alike in {what} ({p_value(p, limit)}), which proves nothing"
+                if p < limit:
+                    status, says = sch.WARN, f"{both} differ in {what} ({p_value(p, limit)}). {NO_VERDICT}"
+            numbers = () if p is None else (p, limit, p - limit)
+            yield sch.Check(f"sample_{kind}", status, f"{name}: {says}", name, *numbers)
+
+
+def of_labels(figures: Figures) -> list[str]:
+    """What the machine's labels did to the metric that decides, for people at a terminal; empty without a machine."""
+    of_metric = [check.sentence for check in of_machine(figures) if check.metric == figures.primary_name]
+    means = filter(figures.decides, figures.everyone)
+    judged = (f"{each.row['n_judged']:,} of {each.n_users:,} {UNITS}" for each in means)
+    return [f"people judged {next(judged)}, and a machine all: {'; '.join(of_metric)}"] if of_metric else []

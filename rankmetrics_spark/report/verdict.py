@@ -216,7 +216,8 @@ def sentence_of(found: Finding, once: bool = False) -> str:
     valid = f"{part_of_error(found)}{f', {found.valid_at}' if found.valid_at else ''}"
     if found.better is None:
         after = "" if found.correction == "none" or found.n_comparisons == 1 else " (after the correction)"
-        could = f"; {found.n_users:,} {found.units} are enough to find changes of {found.detectable()} or more"
+        judged = f", of whom people judged {found.n_judged:,}," if found.n_judged else ""
+        could = f"; {found.n_users:,} {found.units}{judged} are enough to find changes of {found.detectable()} or more"
         could = f"{could}{found.with_power}{after}" if found.detectable() else ""
         is_better = parse(found.metric).higher_is_better
         says = STATES["open"].word if is_better is not None else "neither direction is better"

@@ -10,6 +10,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road.checking import GRADE, pools, typed_judgements
 from rankmetrics_spark.road.plan import mapped
+from rankmetrics_spark.words import UNITS
 
 #: (grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them.
 LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
@@ -46,11 +47,11 @@ def drawn_labels(judgements: DataFrame, options: Options) -> tuple[DataFrame, Da
     known = f"coalesce(string({sch.quoted(people)}), '') NOT IN ('', 'NaN', 'nan')"
     conditions, users = [known] * (people in judgements.columns), None
     if options.drawn_by:
-        for name in options.drawn_by:
+        for name in options.drawn_by.values():
             if name not in judgements.columns:
                 raise InputError(f"{options.path_of('human_sample')}: {unknown('column', name, judgements.columns)}")
         # Who was drawn is in the sample, also without a label. A probability is read where grades are.
-        drawn, *chance = options.drawn_by
+        drawn, chance = options.drawn_by["column"], [*filter(None, [options.drawn_by.get("probability")])]
         conditions.append(f"try_cast({sch.quoted(drawn)} AS boolean)")
         chosen, numbers = judgements.where(conditions[-1]), of_people
         for name in chance:
@@ -69,8 +70,18 @@ def of_both(people: DataFrame, rated: DataFrame) -> DataFrame:
     return both.drop(DRAWN)
 
 
-def label_counts(pools: DataFrame) -> LabelCounts:
-    """How both judged the same items; starts a job."""
+def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> LabelCounts:
+    """How both judged the same items; starts a job.
+
+    Raises:
+        InputError: The machine's prompt was made with users whom people judged.
+    """
+    if prompt := options.drawn_by.get("prompt"):
+        user = mapped(options.judgement_columns, sch.MACHINE_ROLES, people.columns)[sch.USER]
+        shaped = people.where(f"try_cast({sch.quoted(prompt)} AS boolean)")
+        if n := few_rows(shaped.agg(F.countDistinct(sch.quoted(str(user))).alias("n")))[0]["n"]:
+            raise InputError(f"the machine's prompt, or machine_grades, was made with {n:,} {UNITS} that people judged "
+                             f"({options.path_of('human_sample')}.prompt: {prompt}); allowed: others")  # fmt: skip
     judged = pools.selectExpr("*", f"explode(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS _judged")
     grade = f"get({sch.MACHINE_GRADE}, int(array_position({sch.MACHINE_HASH}, _judged.{sch.POOL_HASH}) - 1))"
     pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine")

@@ -133,7 +133,7 @@ def make_plan(
         list_hash=columns.list_hash or "",
         looks_up=judgements is not None and not columns.relevance,
         machine=options.machine,
-        chance=options.machine and len(options.drawn_by) > 1,
+        chance=options.machine and "probability" in options.drawn_by,
     )
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[sch.RELEVANCE]))
     reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash

@@ -82,7 +82,7 @@ class Tables:
         impressions = table_of(impressions, "impressions", columns, (*sch.ROLES, *sch.ROLES.values()), judgements)
         if judgements is not None:
             defaults = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
-            own = (*options.judgement_columns.values(), *options.drawn_by)
+            own = (*options.judgement_columns.values(), *options.drawn_by.values())
             judgements = table_of(judgements, "judgements", own, (*defaults, *options.list), impressions)
         flat = flattened(impressions, judgements, events, options, day)
         impressions, judgements, options, lists, timed, states = flat
@@ -387,7 +387,9 @@ class Tables:
     @cached_property
     def label_counts(self) -> LabelCounts | None:
         """How people and a machine judged the same items; None without a machine. The first look starts a job."""
-        return label_counts(self.pools) if self.pools is not None and self.plan.scoring.machine else None
+        if self.pools is None or self.judgements is None or not self.plan.scoring.machine:
+            return None
+        return label_counts(self.pools, self.judgements, self.plan.options)
 
     @cached_property
     def assignment_counts(self) -> AssignmentCounts | None:

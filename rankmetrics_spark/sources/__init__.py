@@ -102,7 +102,7 @@ def judgements(spark: SparkSession, config: cfg.Config) -> DataFrame | None:
     if (judged := config.judgements) is None:
         return None
     # Judgements with the column of lists are clicks, which the plan refuses.
-    return read(spark, judged, (*judged.required_columns(), *config.source.list, *config.options.drawn_by))
+    return read(spark, judged, (*judged.required_columns(), *config.source.list, *config.options.drawn_by.values()))
 
 
 def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | None:

@@ -33,6 +33,8 @@ from .machine_labels import joined_values as joined_values
 from .machine_labels import labels_needed as labels_needed
 from .machine_labels import machine_helps as machine_helps
 from .machine_labels import moments_without as moments_without
+from .machine_labels import sample_p as sample_p
+from .machine_labels import shares_p as shares_p
 from .machine_labels import slopes as slopes
 from .machine_labels import smallest_effect as smallest_effect
 from .machine_labels import weighted as weighted

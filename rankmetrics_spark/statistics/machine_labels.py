@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtrc, stdtr
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.significance import minimum_detectable_effect
@@ -20,6 +21,8 @@ from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 LEAST_JUDGED = 20
 #: Squared errors of independent parts, with their degrees of freedom.
 Parts = Sequence[tuple[float, float]]
+#: Labels of fewer expected judged queries are put together, as usual for chi-squared.
+LEAST_EXPECTED = 5
 #: The machine is used only where people and machine differ in so many judged queries.
 LEAST_DIFFERENT = 10
 
@@ -191,6 +194,51 @@ def corrected(
         return Corrected(estimate, influence + used * ratio * off, mean, others, mean, weights)
     unseen = np.sqrt(np.maximum(1 - n / (weights * (n + others.n)), 0.0))
     return Corrected(estimate, unseen * influence, mean, others, 0.0, weights)
+
+
+def sample_p(f: Floats, others: Others, weights: Floats) -> float:
+    """P-value of values of judged queries being those of queries like the others; NaN of too few.
+
+    By t, with the variance of all or that of the weighted judged ones if it is larger, and without the judged query
+    that speaks most for a difference, since a value that few queries have may be drawn by chance.
+    """
+    every = joined_values(f, others)
+    if len(f) < 3 or others.n < 2:
+        return float("nan")
+    off = weights * (f - every.mean)
+    kept = np.arange(len(f)) != np.argmax(np.sign(off.sum()) * off)
+    f, weights = f[kept], weights[kept] / weights[kept].mean()
+    # Of values of 0 and with a lambda of -1, it is the mean of the judged less that of the others.
+    apart = corrected(0 * f, f, others, -1.0, weights=weights)
+    squared = max(apart.squared_error, every.variance * (1 / apart.effective + 1 / others.n))
+    no_spread = every.variance <= 1e-18 * (1 + every.mean**2)
+    return 1.0 if no_spread else float(2 * stdtr(every.n - 3, -abs(apart.mean) / np.sqrt(squared)))
+
+
+def shares_p(weights: Floats, n: Floats, others: Floats, effective: float) -> float:
+    """P-value of (l,) labels of judged queries having the shares that they have of all, by Pearson's chi-squared.
+
+    NaN without two labels of at least ``LEAST_EXPECTED`` expected queries; rarer ones count as one label.
+
+    Args:
+        weights: (l,) sum of the weights of the judged queries of each label.
+        n: (l,) how many these are.
+        others: (l,) queries that nobody judged.
+        effective: How many queries of equal weights the judged ones are worth.
+
+    >>> round(shares_p(np.array([10.0, 20.0]), np.array([10, 20]), np.array([40, 30]), 30.0), 6)  # chi2 = 50 / 9
+    0.01842
+    """
+    size, every = n + others, np.array([weights, n + others]) / [[max(weights.sum(), 1e-300)], [(n + others).sum()]]
+    rare = effective * every[1] < LEAST_EXPECTED
+    if rare.any() and not rare.all() and effective * every[1, rare].sum() < LEAST_EXPECTED:
+        rare[np.argmin(np.where(rare, np.inf, size))] = True
+    seen, share = np.c_[every[:, ~rare], every[:, rare].sum(1)][:, [*[True] * (~rare).sum(), rare.any()]]
+    if len(share) < 2 or not others.any():
+        return float("nan")
+    # Of all queries, n / (n + N) are judged, with their weights a part of both shares.
+    squares = (size.sum() / others.sum() * (seen - share)) ** 2 / share
+    return float(chdtrc(len(share) - 1, squares.sum() / (1 / effective + 1 / others.sum())))
 
 
 @dataclass(frozen=True)

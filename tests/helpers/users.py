@@ -50,7 +50,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``machine <metric>`` those
     under the labels of a machine, ``chance`` the probability that people judge, ``list_count`` lists, ``list_hash`` the
     hash of the lists, ``without`` the share of the lists that have no value, ``triggered`` who counts, ``stratum`` the
-    user's stratum.
+    user's stratum, ``shown`` the items of their lists, and ``in_part`` who is judged in part.
     """
     user, names = pd.factorize(rows["user"])
     strata = sorted(set(rows.get("stratum", ())))
@@ -74,6 +74,8 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         without={metric: rows["without"].to_numpy(float) for metric in metrics if "without" in rows.columns},
         machine=_earlier(rows, "machine", metrics),
         chance=rows["chance"].to_numpy(float) if "chance" in rows.columns else None,
+        shown=rows["shown"].to_numpy(float) if "shown" in rows.columns else None,
+        in_part=rows["in_part"].to_numpy(bool) if "in_part" in rows.columns else None,
         triggered=rows["triggered"].to_numpy(bool) if "triggered" in rows.columns else None,
         strata=strata,
         stratum=rows["stratum"].map(strata.index).to_numpy() if strata else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession, functions as F
+from scipy.stats import chi2_contingency
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.power import TTestPower
 
@@ -19,6 +21,7 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
 from tests.helpers.commands import Call
+from tests.tables_page import tables
 from tests.unit.test_judged_rows import added, slow_mean, weighted_mean
 
 METRICS = ["ap@3", "ndcg@3", "dcg@3"]
@@ -99,6 +102,7 @@ def test_two_tables_a_column_of_drawn_queries_and_another_scale_give_the_same(sp
     assert set(rows["n_judged"]) == {JUDGED} and rows["p_value"].isna().all()
 
 
+@pytest.mark.both_engines
 def test_a_system_whose_items_people_did_not_judge_has_no_verdict(
     spark: SparkSession, tmp_path: Path, call: Call
 ) -> None:
@@ -139,7 +143,7 @@ def test_a_system_whose_items_people_did_not_judge_has_no_verdict(
 def test_lists_clusters_probabilities_and_all_pairs_come_from_the_log_to_the_rows(spark: SparkSession) -> None:
     log, labels = made()
     # Some queries were shown twice, the second time in another order; one or two queries are of one home.
-    again = log[log["user"] < "q5"].assign(position=lambda rows: 4 - rows["position"], page="2")
+    again = log[log["user"].str[1:].astype(int) % 3 == 0].assign(position=lambda rows: 4 - rows["position"], page="2")
     homes = {f"q{i}": f"h{3 * (i // 5) + (i % 5 + 1) // 2}" for i in range(QUERIES)}
     log = pd.concat([log.assign(page="1"), again]).assign(home=lambda rows: rows["user"].map(homes))
     chance = dict(zip(homes, np.random.default_rng(1).uniform(0.1, 0.9, QUERIES), strict=True))
@@ -174,11 +178,32 @@ def test_lists_clusters_probabilities_and_all_pairs_come_from_the_log_to_the_row
         evaluated(spark, log, unknown, human_sample=sample).comparisons.to_pandas()
 
 
-def test_a_sample_that_the_machine_rates_otherwise_has_no_verdict(spark: SparkSession) -> None:
+@pytest.mark.both_engines
+@pytest.mark.parametrize(("kind", "said"), [("values", "the machine rates them otherwise"),
+                                            ("shown", "their lists have other lengths"),
+                                            ("segments", "other segments have more of them")])  # fmt: skip
+def test_a_sample_that_is_not_like_the_others_has_no_verdict(spark: SparkSession, kind: str, said: str) -> None:
     log, labels = made()
-    easy = labels.assign(llm=np.where(labels["drawn"], labels["llm"], 0))
-    notes = evaluated(spark, log, easy).comparisons.to_pandas()["note"]
-    assert notes.str.startswith("the users that people judged are not like the others").all()
+    number = log["user"].str[1:].astype(int)
+    log["country"] = np.where(number % 2, "de", "fr")
+    if kind == "values":
+        labels["llm"] = np.where(labels["drawn"], labels["llm"], 0)
+    if kind == "shown":
+        log = log[(number < JUDGED) | (log["position"] < 3)]
+    if kind == "segments":
+        log["country"] = np.where(number % 10 < 1 + 8 * (number < JUDGED), "de", "fr")
+    result = evaluated(spark, log, labels, segments=["country"])
+    rows = result.comparisons.to_pandas()
+    told = f"the users that people judged are not like the others: {said} (p < 0.001)"
+    assert set(rows.loc[rows["segment"] == "all", "note"]) == {told} and rows["p_value"].isna().all()
+    means = result.experiment_metrics.to_pandas()
+    means = means[means["segment"] == "all"]
+    assert (means[f"p_sample_{kind}"] < 0.001).all() and means["bias_machine"].notna().all()
+    drawn = log.drop_duplicates(["experiment", "user"]).assign(
+        drawn=lambda rows: rows["user"].isin(labels.dropna()["user"])
+    )
+    known = chi2_contingency(pd.crosstab(drawn["country"], drawn["drawn"]), correction=False).pvalue
+    assert means["p_sample_segments"].tolist() == pytest.approx([known] * len(means), rel=1e-6)
 
 
 def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) -> None:
@@ -203,7 +228,18 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
     for name in ("a", "b"):
         assert checks[name, "judge_agreement"].startswith("The machine agrees with people on ")
         assert (
-            checks[name, "judged_rate"] == f"People judged {share:.1%} of the lists, and a machine judged all of them."
+            checks[name, "judged_rate"]
+            == f"People judged {share:.1%} of the lists, and a machine judged all of them; the ideal lists of AP and "
+            "NDCG are those of the judged items, the first ones of all systems"
+        )
+        alike = checks[name, "sample_values"]
+        assert re.fullmatch(rf"{name}: users that people judged and the others are alike in the machine's DCG@3 "
+                            r"\(p = 0\.\d+\), which proves nothing", alike)  # fmt: skip
+        assert {checks[name, f"sample_{kind}"].rpartition(", ")[2] for kind in ("values", "shown")} == {
+            "which proves nothing"
+        }
+        assert checks[name, "sample_segments"].endswith(
+            "not known whether users that people judged and the others are alike in segments"
         )
     stored, means = (read(spark, tmp_path / "out" / name) for name in ("comparisons", "experiment_metrics"))
     direct = evaluated(spark, log, labels).comparisons.to_pandas()
@@ -212,10 +248,15 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
         for name in ("difference", "standard_error", "p_value", "lambda", "n_judged"):
             assert table[name].tolist() == direct[name].tolist(), name
     assert means.to_pandas()["mean_machine"].notna().all()
-    with pytest.raises(ConfigError, match="wilcoxon is given, and a machine has judged the users; allowed"):
-        compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a", wilcoxon=True)
+    listed = tables()["experiment_metrics"]
+    assert {*means.columns} == {name for name in listed if not name.startswith(("bootstrap", "percentile"))}
+    for wrong in ({"wilcoxon": True}, {"dates": ("2026-11-20", "2026-11-20")}):
+        said = f"{next(iter(wrong))} is given, and a machine has judged the users; allowed"
+        with pytest.raises(ConfigError, match=said):
+            compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a", **wrong)
 
 
+@pytest.mark.both_engines
 def test_the_check_says_how_the_machine_agrees_and_refuses_labels_that_cannot_be_compared(spark: SparkSession) -> None:
     log, labels = made()
     known = labels[labels["relevance"].notna()]
@@ -231,6 +272,12 @@ def test_the_check_says_how_the_machine_agrees_and_refuses_labels_that_cannot_be
     ):  # fmt: skip
         with pytest.raises(InputError, match=re.escape(says)):
             evaluated(spark, log, wrong).check()
+    sample = {"column": "drawn", "prompt": "shaped"}
+    for shaped, n in ((["q7", "q8", "q99"], 2), (["q99"], 0)):
+        result = evaluated(spark, log, labels.assign(shaped=labels["user"].isin(shaped)), human_sample=sample)
+        said = f"was made with {n} users that people judged (human_sample.prompt: shaped); allowed: others"
+        with pytest.raises(InputError, match=re.escape(said)) if n else nullcontext():
+            result.check()
 
 
 @pytest.mark.both_engines

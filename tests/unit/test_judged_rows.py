@@ -255,8 +255,39 @@ def test_unequal_probabilities_are_weights_in_every_sum_and_equal_ones_change_no
     assert (row["difference"], row["standard_error"]) == pytest.approx((difference, np.sqrt(squared)), rel=1e-9)
     people = [np.average(h[:n], weights=1 / chance[:n]) for h, _ in arms]
     assert [row["mean_baseline_human"], row["mean_candidate_human"]] == pytest.approx(people, rel=1e-12)
+    # Users who stand for unequal numbers of others neither win nor lose.
+    assert (row["wins"], row["ties"], row["losses"]) == (None, None, None) and np.isnan(row["effect_size"])
+    assert same["wins"] == plain["wins"] and same["effect_size"] == plain["effect_size"] != 0
     few = row_of(users.assign(chance=np.where(np.arange(len(users)) % 200 < 4, 0.001, 0.5)), design=design)
     assert few["note"] == "people judged 40 users, worth 4 that were drawn with equal chances, and a verdict needs 20"
+
+
+@pytest.mark.parametrize(
+    ("column", "same", "said"),
+    [("shown", 10, "their lists have other lengths"), ("country", "de", "other segments have more of them")],
+)
+def test_judged_users_of_other_lengths_or_segments_have_no_verdict(column: str, same: Any, said: str) -> None:
+    users, at = judged(60, 340), np.tile(np.arange(400), 2)
+    alike = users.assign(shown=at % 7 + 4, country=np.where(at % 3, "de", "fr"))
+    assert compared(alike, Comparison("a"), segments=["country"], machine=True)[PAIR]["note"] is None
+    other = alike.assign(**{column: np.where((at < 60) & (at % 5 > 0), same, alike[column])})
+    rows = compared(other, Comparison("a"), segments=["country"], machine=True)
+    assert rows[PAIR]["note"] == f"the users that people judged are not like the others: {said} (p < 0.001)"
+    assert {rows[(*PAIR[:2], f"country={name}", METRIC)]["better"] for name in ("de", "fr")} == {None}
+    # Drawn with such chances, they stand for as many users as there are.
+    share = other.groupby("country")[METRIC].agg(lambda values: values.notna().mean())
+    drawn = other.assign(chance=other["country"].map(share)), ["country"] * (column == "country")
+    row = compared(drawn[0], Comparison("a"), segments=drawn[1], machine=True)[PAIR]
+    assert np.isnan(row["p_value"]) == (column == "shown")
+
+
+@pytest.mark.parametrize(("gaps", "says"), [([1, 0], False), ([2, 0], True), ([2, 2], False), ([5, 5], True)])
+def test_items_of_one_system_that_nobody_judged_leave_no_verdict(gaps: list[int], says: bool) -> None:
+    users = judged(200, 400)
+    part = np.concatenate([np.arange(600) < n for n in gaps])
+    note = row_of(users.assign(in_part=part))["note"]
+    assert (note is not None) == says
+    assert note is None or note.startswith(f"people judged {max(gaps)} of 200 users in part, as where a system came")
 
 
 @pytest.mark.parametrize("wrong", [0.0, -0.1, 1.01, np.nan])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import stdtr, stdtrit
 from statsmodels.stats.power import TTestPower
 
@@ -96,6 +97,44 @@ def test_covariance_of_two_means_is_that_of_a_variance_of_their_sum() -> None:
     both = st.corrected(h + g, f + e, split(QUERIES[:16, 2] + QUERIES[:16, 3]), 0.5)
     covariance = a.covariance(b, float(np.cov(QUERIES[:16, 2], QUERIES[:16, 3])[0, 1]))
     assert both.squared_error == pytest.approx(a.squared_error + b.squared_error + 2 * covariance, rel=1e-12)
+
+
+def test_p_values_of_the_sample_are_those_of_scipy() -> None:
+    rng = np.random.default_rng(3)
+    f, others = rng.gamma(1, 1, 40) + 0.3, rng.gamma(1, 1, 300)
+    # Without the query that speaks most for a difference, which is the largest one.
+    rest = np.sort(f)[:-1]
+    apart, variance = rest.mean() - others.mean(), np.r_[f, others].var(ddof=1)
+    squared = max(variance * (1 / 39 + 1 / 300), rest.var(ddof=1) / 39 + others.var(ddof=1) / 300)
+    known = 2 * stats.t.sf(abs(apart) / np.sqrt(squared), 340 - 3)
+    assert st.sample_p(f, split(others), np.ones(40)) == pytest.approx(known, rel=1e-9)
+    assert st.sample_p(np.full(9, 0.1), split(np.full(50, 0.1)), np.ones(9)) == 1
+    n, rest = np.array([20, 31, 2, 3]), np.array([90, 60, 5, 25])
+    # The third label is rare, and counts as one with the fourth, the least of the others.
+    pooled = [*np.array([n, rest])[:, :2].T.tolist(), [5, 30]]
+    known = stats.chi2_contingency(pooled, correction=False).pvalue
+    assert st.shares_p(n * 1.0, n, rest, 56.0) == pytest.approx(known, rel=1e-9)
+    assert np.isnan(
+        [st.sample_p(f[:2], split(others), np.ones(2)), st.shares_p(n[:1] * 1.0, n[:1], rest[:1], 20.0)]
+    ).all()
+
+
+def test_samples_at_random_are_rarely_said_to_be_unlike_the_others() -> None:
+    rng, draws, size = np.random.default_rng(4), 1_500, 600
+    values = np.where(rng.random(size) < 0.1, 1.0, 0.0), (np.arange(size) < 2) * 1.0, rng.gamma(0.5, 1, size)
+    label = np.minimum(rng.geometric(0.3, size), 12)
+    for most in (1, 8):
+        x = rng.random(size)
+        chance = 60 * (1 + (most - 1) * x) / (1 + (most - 1) * x).sum()
+        refused = np.zeros(len(values) + 1)
+        for _ in range(draws):
+            drawn = rng.random(size) < chance
+            w = 1 / chance[drawn] / (1 / chance[drawn]).mean()
+            ps = [st.sample_p((of + most * x * 0.1)[drawn], split((of + most * x * 0.1)[~drawn]), w) for of in values]
+            each = (np.bincount(label[some], of, 13) for some, of in ((drawn, w), (drawn, None), (~drawn, None)))
+            refused += np.array([*ps, st.shares_p(*each, w.sum() ** 2 / (w**2).sum())]) < 0.001
+        # Four standard errors of a share of 0.1 % of 1,500, and a little for values that few queries have.
+        assert refused.max() / draws < 0.001 + 4 * np.sqrt(0.001 / draws) + 0.001, (most, refused)
 
 
 SIDES = [st.Side(0.04, 0.09, 0.8, 3_000)], [st.Side(0.04, 0.01, 0.3, 500), st.Side(0.09, 0.09, 0.7, 900)]

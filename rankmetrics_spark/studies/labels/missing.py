@@ -184,7 +184,7 @@ def unjudged(
     _check(options)
     table, options = frame.log_of(impressions, options, beside=judgements)
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
-    own = (*options.judgement_columns.values(), *options.drawn_by)
+    own = (*options.judgement_columns.values(), *options.drawn_by.values())
     judged = eng.table_of(judgements, "judgements", own, names, table)
     judged, options = flat_judgements(judged, options)
     plan = make_plan(options, table.schema, judged.schema)
