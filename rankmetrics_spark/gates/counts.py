@@ -107,9 +107,9 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
     # The keys of a list that are the same in every order of the rows, and what describes its user.
     lists = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own != sch.ROW]
     read = (sch.USER, *lists, *plan.columns.of_user, sch.TOP, sch.N_ROWS, sch.DIGEST)
-    names = [name for name in read if name in columns]
-    names += [f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names]
-    hashed = outcome.withColumn(_HASH, F.expr(f"xxhash64({', '.join(names)})"))
+    of_list = F.xxhash64(*(name for name in read if name in columns))
+    of_faulty = F.xxhash64(sch.N_ROWS, *(f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names))
+    hashed = outcome.withColumn(_HASH, F.when(F.col(sch.REJECTED).isNull(), of_list).otherwise(of_faulty))
     sums = hashed.groupBy(sch.EXPERIMENT).agg(
         *road.sums_of_hashes(_HASH),
         F.sum(sch.N_ROWS).alias("rows"),

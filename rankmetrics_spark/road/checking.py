@@ -425,7 +425,7 @@ class JudgementCounts:
             intents, a row with other intents is no repeat).
         reasons: Reason -> faulty judgements, most frequent first.
         called_missing: Sound judgements of users or items called like missing values, such as ``nan``.
-        digest: The sum of the hashes of sound judgements: user, item and grade.
+        digest: The sum of the hashes of sound judgements: user, item, their grades and intents.
     """
 
     counts: dict[str, int]
@@ -443,11 +443,13 @@ class JudgementCounts:
         if intents:
             key = f"array_join(sort_array(transform({sch.INTENTS}, x -> string(x))), ' ')"
             table, keys = table.withColumn(sch.INTENTS, F.expr(key)), [*keys, sch.INTENTS]
-        table = table.withColumn(sch.DIGEST, F.expr(f"xxhash64({sch.USER}, {sch.ITEM}, {GRADE} + 0D)"))
-        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), *sums_of_hashes(sch.DIGEST))
+        # Half a hash never overflows, and a pair is hashed once.
+        grades = F.expr(f"sum(shiftright(xxhash64({GRADE} + 0D), 32)) AS {GRADE}")
+        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), grades)
+        pairs = pairs.withColumn(sch.DIGEST, F.xxhash64(*(name for name in (*keys, GRADE) if name != FAULTY)))
         odd = f"CASE WHEN {is_called_missing(sch.USER)} OR {is_called_missing(sch.ITEM)} THEN n ELSE 0 END"
         aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), F.expr(f"sum({odd}) AS missing"))
-        sums = pairs.groupBy(FAULTY).agg(*aggregates, *(F.sum(name).alias(name) for name in ("_high", "_low")))
+        sums = pairs.groupBy(FAULTY).agg(*aggregates, *sums_of_hashes(sch.DIGEST))
         groups = {row[FAULTY]: row for row in few_rows(sums)}
         reasons = {reason: int(row["rows"]) for reason, row in groups.items() if reason is not None}
         n_sound, n_pairs = (groups[None]["rows"], groups[None]["pairs"]) if None in groups else (0, 0)

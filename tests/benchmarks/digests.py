@@ -1,7 +1,9 @@
-"""What the digests of a run cost: CPU seconds of the checkout over those of a copy that computes none.
+"""What the digests of a run cost: CPU seconds of one digest over those of a run that computes none.
 
-``python -m tests.benchmarks.digests [engine] [rows] [rounds]`` runs both in turn, each in a process of its own. At most
-1.02 is the goal. Other programs add to CPU seconds by emptying caches, so the ratio of the least is printed too.
+``python -m tests.benchmarks.digests [engine] [rows] [rounds] [judgements]`` runs a copy of the package in which each
+digest is computed ``COPIES`` times, from the column that leaves Python to the sums, and a copy in which none is, in
+turn. Other programs move a run by several percent, and the difference of so many copies by no more; it is divided by
+their number. At most 0.02 is the goal. The interval is from the second to the last but one of the rounds.
 """
 
 import json
@@ -14,31 +16,68 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ITEMS = 10
-WITHOUT = {
-    "layouts/scores.py": (
-        "digest = mx.list_hashes(batch.list[at], batch.rank[at], batch.grade[at].view(np.int64), batch.size)",
-        "digest = np.zeros(batch.size, np.int64)",
-    ),
-    "gates/counts.py": ("F.expr(f\"xxhash64({', '.join(names)})\")", "F.lit(0).cast('long')"),
-    "sinks/seals.py": ("digest = hashlib.sha256()\n    try:", "digest = hashlib.sha256()\n    return '0'\n    try:"),
+ITEMS, COPIES = 10, 16
+LIST_HASH = "mx.list_hashes(batch.list[at], batch.rank[at], batch.grade[at].view(np.int64), batch.size)"
+REPEATED = {
+    "schemas.py": {'DIGEST = "_digest"': 'DIGEST = "_digest"\nimport os\nCOPIES = range(int(os.environ["COPIES"]))'},
+    "layouts/scores.py": {
+        f"digest = {LIST_HASH}\n": "pass\n",
+        "sch.N_GRADED, sch.DIGEST)": 'sch.N_GRADED, *(f"_digest{i}" for i in sch.COPIES))',
+        "batch.n_graded, digest)": f"batch.n_graded, *({LIST_HASH} for _ in sch.COPIES))",
+    },
+    "gates/counts.py": {
+        "of_list = F.xxhash64(*(name for name in read if name in columns))": (
+            "of_list = [F.xxhash64(*(name for name in read if name in columns), f'_digest{i}') for i in sch.COPIES]"
+        ),
+        "outcome.withColumn(_HASH, F.when(F.col(sch.REJECTED).isNull(), of_list).otherwise(of_faulty))": (
+            "outcome.select('*', *(F.when(F.col(sch.REJECTED).isNull(), each).otherwise(of_faulty).alias(f'_h{i}') "
+            "for i, each in enumerate(of_list)))"
+        ),
+        "*road.sums_of_hashes(_HASH),": (
+            "*(sum.alias(f'_s{i}{j}') for i in sch.COPIES for j, sum in enumerate(road.sums_of_hashes(f'_h{i}'))),"
+        ),
+        "road.digest_of(row)": "[row[f'_s{i}{j}'] for i in sch.COPIES for j in (0, 1)]",
+    },
+    "road/checking.py": {
+        'F.count(F.lit(1)).alias("n"), grades)': (
+            "F.count(F.lit(1)).alias('n'), *(F.expr(f'sum(shiftright(xxhash64({GRADE} + {i}D), 32)) AS _g{i}') "
+            "for i in sch.COPIES))"
+        ),
+        "pairs.withColumn(sch.DIGEST, F.xxhash64(*(name for name in (*keys, GRADE) if name != FAULTY)))": (
+            "pairs.select('*', *(F.xxhash64(*(name for name in (*keys, f'_g{i}') if name != FAULTY)).alias(f'_h{i}') "
+            "for i in sch.COPIES))"
+        ),
+        "*aggregates, *sums_of_hashes(sch.DIGEST))": (
+            "*aggregates, *(sum.alias(f'_s{i}{j}') for i in sch.COPIES for j, sum in "
+            "enumerate(sums_of_hashes(f'_h{i}'))))"
+        ),
+        "digest_of(groups[None]) if None in groups": "'' if None in groups",
+    },
+    "sinks/seals.py": {
+        "def sha256_of(": (
+            "def sha256_of(files, path):\n    import os\n    return ''.join(_of(files, path) for _ in range(int("
+            "os.environ['COPIES'])))[:64]\n\n\ndef _of("
+        )
+    },
 }
-"""File -> what computes a digest in it, which occurs once, and what stands there in the copy."""
+"""File -> what occurs once in it, and what stands there in the copy."""
 
 
-def copy_without(folder: Path) -> None:
-    """The package without digests."""
+def copy_to(folder: Path) -> None:
+    """The package whose digests are computed as often as the environment says."""
     for name in ("rankmetrics_spark", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "data"))
-    for name, (old, new) in WITHOUT.items():
+    for name, changes in REPEATED.items():
         file = folder / "rankmetrics_spark" / name
         text = file.read_text(encoding="utf-8")
-        assert text.count(old) == 1, name
-        file.write_text(text.replace(old, new), encoding="utf-8")
+        for old, new in changes.items():
+            assert text.count(old) == 1, (name, old)
+            text = text.replace(old, new)
+        file.write_text(text, encoding="utf-8")
 
 
-def serve(engine: str, rows: int, folder: Path) -> None:
-    """For each line of stdin, run the job and print its CPU seconds and a digest."""
+def serve(engine: str, rows: int, judged: int, folder: Path) -> None:
+    """For each line of stdin, run the job and print its CPU seconds."""
     from rankmetrics_spark import laptop_session, run
     from rankmetrics_spark.engines.spark import local_session
     from tests.benchmarks import wide
@@ -47,42 +86,46 @@ def serve(engine: str, rows: int, folder: Path) -> None:
     users = wide.np.arange(rows // ITEMS)
     wide._write_log(folder / "log", users % 2, users, ITEMS)
     spark = laptop_session(threads=2) if engine == "sail" else local_session("local[2]", "digests", {})
-    settings = config(folder / "log", folder / "out", metrics=["ap@10", "ndcg@10"], comparison={"baseline": "e0"})
+    wide._write_log(folder / "judged", users[: judged // 10] % 2, users[: judged // 10], 10)
+    more = {"judgements": {"path": str(folder / "judged")}} if judged else {}
+    sections = {"metrics": ["ap@10", "ndcg@10"], "comparison": {"baseline": "e0"}} | more
+    settings = config(folder / "log", folder / "out", **sections)
     for _ in sys.stdin:
         shutil.rmtree(folder / "out", ignore_errors=True)
         cpu = wide._cpu(lambda: run(spark, settings))
         (record,) = (folder / "out" / "runs").glob("*.json")
-        print(cpu, json.loads(record.read_text())["experiments"]["e0"]["digest"], flush=True)
+        digests = json.loads(record.read_text())["experiments"]["e0"]["digest"]
+        assert digests == digests[:2] * int(os.environ["COPIES"]), digests
+        print(cpu, flush=True)
     spark.stop()
 
 
-def main(engine: str = "sail", rows: str = "4000000", rounds: str = "11", served: str = "") -> None:
+def main(engine: str = "sail", rows: str = "4000000", rounds: str = "11", judged: str = "0", served: str = "") -> None:
     """Measure both sides in turn; the first two rounds do not count."""
     if served:
-        return serve(engine, int(rows), Path(served))
+        return serve(engine, int(rows), int(judged), Path(served))
     with tempfile.TemporaryDirectory(prefix="digests-") as parent:
-        copy_without(copy := Path(parent) / "copy")
+        copy_to(copy := Path(parent) / "copy")
         sides, pipe = [], subprocess.PIPE
-        for name, root in {"with": ROOT, "without": copy}.items():
-            (folder := Path(parent) / name).mkdir()
-            words = [sys.executable, "-m", "tests.benchmarks.digests", engine, rows, rounds, str(folder)]
-            env = os.environ | {"PYTHONPATH": str(root)}
-            sides.append(subprocess.Popen(words, cwd=root, env=env, stdin=pipe, stdout=pipe, text=True))
-        costs: tuple[list[float], list[float]] = [], []
+        for copies in (COPIES, 0):
+            (folder := Path(parent) / f"{copies}").mkdir()
+            words = [sys.executable, "-m", "tests.benchmarks.digests", engine, rows, rounds, judged, str(folder)]
+            env = os.environ | {"PYTHONPATH": str(copy), "COPIES": f"{copies}"}
+            sides.append(subprocess.Popen(words, cwd=copy, env=env, stdin=pipe, stdout=pipe, text=True))
+        shares = []
         for number in range(2 + int(rounds)):
+            costs = [0.0, 0.0]
             for side in (0, 1) if number % 2 else (1, 0):
                 asked, answers = sides[side].stdin, sides[side].stdout
                 assert asked and answers
                 print(file=asked, flush=True)
-                cpu, digest = answers.readline().split()
-                assert (int(digest, 16) == 0) == (side == 1), digest
-                costs[side].append(float(cpu))
-            print(f"round {number + 1}: {costs[0][-1]:.2f} s with, {costs[1][-1]:.2f} s without", flush=True)
+                costs[side] = float(answers.readline())
+            shares.append((costs[0] / costs[1] - 1) / COPIES)
+            print(f"round {number + 1}: {costs[0]:.2f} s with {COPIES}, {costs[1]:.2f} s without", flush=True)
         for process in sides:
             process.communicate()
-    for what, of in {"median": statistics.median, "least": min}.items():
-        a, b = (of(each[2:]) for each in costs)
-        print(f"{what}: {a:.2f} CPU seconds with, {b:.2f} without, ratio {a / b:.3f}")
+    _, least, *_, most, _ = counted = sorted(shares[2:])
+    print(f"a digest takes {statistics.median(counted):.2%} of a run ({least:.2%} to {most:.2%})")
 
 
 if __name__ == "__main__":
