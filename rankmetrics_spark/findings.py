@@ -76,6 +76,7 @@ class Finding:
     share_with_value_candidate: float | None = None
     p_share_with_value: float | None = None
     cap: float | None = None
+    n_judged: int | None = None
     better: str | None = None
     note: str = ""
     confidence: float = 0.95

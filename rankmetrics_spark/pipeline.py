@@ -98,7 +98,7 @@ def evaluate(
         machine_columns: Role -> column of the machine's judgements: user, item, relevance.
         human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn, probability: chance}``.
             That has to be before anyone sees results, and people judge all that any experiment shows a drawn user; the
-            column ``prompt`` is true for users whom the machine's prompt was made with, and refuses those of the sample.
+            column ``prompt`` is true for users with whom the machine's prompt was made, who must not be drawn.
         machine_grades: The machine's grade -> people's, if the scales differ.
         events: A row per click, purchase and the like, which give the relevance of shown items: the highest grade of
             the events of an impression, else 0. With judgements too, these give the relevant items and the ideal list.
