@@ -122,9 +122,8 @@ def params_of(name: str) -> Iterator[click.Parameter]:
         given = {**given, **_CALLED.get(each.get("called"), {}), "type": _kind_of(each.get("type"))}
         if "help" in given:
             given["help"] = re.sub("<([A-Z_]+)>", lambda word: _DESCRIBED["words"][word[1]], given["help"])
-        yield (
-            click.Argument([each["argument"]], **given) if "argument" in each else click.Option(each["names"], **given)
-        )
+        kind, names = (click.Argument, [each["argument"]]) if "argument" in each else (click.Option, each["names"])
+        yield kind(names, **given)
 
 
 def table_of_csv(style: str, compared: bool) -> str:

@@ -52,9 +52,33 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     if len(figures.tests) > 1:
-        return of_tests.index(figures.tests, of_tests.title_of_tests(figures))
+        return index(figures.tests, of_tests.title_of_tests(figures))
     (figures,) = figures.tests.values() or (figures,)
-    library = assets.scripts()
+    script = "\n".join(assets.file_text(f"{name}.js") for name in SCRIPTS)
+    # Our own files, and JSON that ``as_script`` has made safe.
+    safe = {
+        "library": assets.scripts(),
+        "charts": assets.titled(assets.as_script(assets.charts())),
+        "examples": block(figures.drawn),
+        "data": _DATA,
+        "script": f'(() => {{\n"use strict";\n{script}\n}})();',
+    }
+    text = _rendered("page.html", _context(figures), safe)
+    room = MOST_BYTES - len(text.encode("utf-8", "replace"))
+    for most, digits in MOST_ROWS:
+        data = assets.as_script(err.every_text(payload.payload_of(figures.drawn, most, digits), err.printable))
+        if len(data.encode("utf-8", "replace")) <= room:
+            break
+    return text.replace(_DATA, data, 1)
+
+
+def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] | None = None) -> str:
+    """The page of several tests, or days; see ``lines_of``."""
+    return _rendered("index.html", {"title": title, "lines": of_tests.lines_of(parts, page, lost or {})}, {})
+
+
+def _rendered(template: str, context: Mapping[str, Any], safe: dict[str, str]) -> str:
+    """A template with texts, which it escapes, and with ``safe`` texts, which it takes as they are."""
     with assets.importing():
         import jinja2
         from markupsafe import Markup, escape
@@ -76,26 +100,9 @@ def page(figures: Figures) -> str:
         return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
 
     environment.filters["breakable"] = breakable
-    script = "\n".join(assets.file_text(f"{name}.js") for name in SCRIPTS)
-    # Our own files, and JSON that ``as_script`` has made safe.
-    safe = {
-        "library": library,
-        "charts": assets.titled(assets.as_script(assets.charts())),
-        "examples": block(figures.drawn),
-        "data": _DATA,
-        "style": assets.file_text("page.css"),
-        "script": f'(() => {{\n"use strict";\n{script}\n}})();',
-        "light": assets.css(assets.LIGHT),
-        "dark": assets.css(assets.DARK),
-    }
-    markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
-    text = environment.from_string(assets.file_text("page.html")).render(_context(figures) | markup)
-    room = MOST_BYTES - len(text.encode("utf-8", "replace"))
-    for most, digits in MOST_ROWS:
-        data = assets.as_script(err.every_text(payload.payload_of(figures.drawn, most, digits), err.printable))
-        if len(data.encode("utf-8", "replace")) <= room:
-            break
-    return text.replace(_DATA, data, 1)
+    look = {"style": assets.file_text("page.css"), "light": assets.css(assets.LIGHT), "dark": assets.css(assets.DARK)}
+    markup = {name: Markup(text) for name, text in (safe | look).items()}  # noqa: S704
+    return environment.from_string(assets.file_text(template)).render({**context, **markup})
 
 
 @in_words
@@ -113,7 +120,7 @@ def write_index(
     path = Path(file)
     for name, own in parts.items():
         write_page(own, path.with_name(of_tests.name_of_page(path.name, name)))
-    return _written(path, of_tests.index(parts, title, path.name, lost))
+    return _written(path, index(parts, title, path.name, lost))
 
 
 def _written(path: Path, text: str) -> Path:

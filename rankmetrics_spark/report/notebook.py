@@ -20,7 +20,7 @@ from rich.table import Table
 from rankmetrics_spark import errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import assets, beside, formats, html, story, terminal, trust
-from rankmetrics_spark.report.figures import Figures, in_words, level_of, over_what
+from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.words import UNITS
 
@@ -50,15 +50,15 @@ def summary(figures: Figures) -> pd.DataFrame:
         if check.status == sch.FAIL:
             warnings.warn(check.sentence, err.QualityWarning, stacklevel=5)
     columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
-    means = [{name: getattr(mean, field) for name, field in columns.items()} for mean in figures.averages]
-    table = pd.DataFrame(means, columns=[*columns])
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
     experiments = {name: place for place, name in enumerate(figures.experiments)}
-    table = table.sort_values(
-        ["segment", "metric", "experiment"],
-        key=lambda column: column.map({**order, **experiments}) if column.name != "segment" else column.ne("all"),
-        kind="stable",
-    ).reset_index(drop=True)
+
+    def place(mean: Mean) -> tuple[bool, int, int]:
+        """All users first, then as everywhere."""
+        return not mean.is_of_all, order[mean.metric], experiments[mean.experiment_id]
+
+    means = [[getattr(mean, field) for field in columns.values()] for mean in sorted(figures.averages, key=place)]
+    table = pd.DataFrame(means, columns=[*columns])
     if not figures.only_baseline:
         return table
     of_changed = any(found.among for found in figures.found)

@@ -1,19 +1,15 @@
 """The page of several tests or days: a line for each, the worst news first, and the way to its own page."""
 
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
-from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import NEWS, news_of
-from rankmetrics_spark.report import assets, overview, story, verdict
+from rankmetrics_spark.report import overview, story, verdict
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.trust import checks
 from rankmetrics_spark.schemas import DATE
-from rankmetrics_spark.words import STATES, Fact, counted_in
-
-_MARK = '<span class="mark" aria-hidden="true">{}</span><span class="unseen">{}: </span>'
-_MARKS = {"warn": _MARK.format("!", "Warning"), "fail": _MARK.format("✗", "Failed")}
+from rankmetrics_spark.words import STATES, counted_in
 
 
 def said_of(figures: Figures) -> tuple[str, str]:
@@ -27,37 +23,24 @@ def title_of_tests(figures: Figures) -> str:
     return f"{len(figures.tests):,} tests of {figures.record.get(DATE) or 'a ranking'}"
 
 
-def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] | None = None) -> str:
-    """The page of several tests, or days.
+def lines_of(parts: Mapping[str, Figures], page: str, lost: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A line of the page of several tests, or days, for each: the lost ones, then the worst news first.
 
     Args:
         parts: The figures of each.
-        title: Of the page.
         page: Name of the file beside which their pages are.
         lost: A day whose run has published nothing -> why not.
     """
-    items = [_line(day, "not published", said, [], "") for day, said in (lost or {}).items()]
-    rows = []
+    lines = []
     for name, own in parts.items():
         with counted_in(own.unit):
             state, said = said_of(own)
-            beside = [*overview.status_line(own), *overview.weak_checks(checks(own), story.answer(own).level == "ok")]
-        bad = [fact for fact in beside if fact.level in ("warn", "fail")]
-        rows.append((NEWS.index(news_of(own.found)), -len(bad), _line(name, state, said, beside, page)))
-    items += [line for *_, line in sorted(rows, key=lambda row: row[:2])]
-    colors = {"light": assets.css(assets.LIGHT), "dark": assets.css(assets.DARK)}
-    return assets.file_text("index.html").format(
-        title=escape(title), style=assets.file_text("page.css"), tests="\n".join(items), **colors
-    )
-
-
-def _line(name: str, state: str, said: str, beside: Sequence[Fact], page: str) -> str:
-    shown = escape(printable(name))
-    link = f'<a href="{escape(quote(name_of_page(page, name)))}">{shown}</a>' if page else shown
-    texts = (f'<li class="{each.level}">{_MARKS.get(each.level, "")}{escape(printable(each))}</li>' for each in beside)
-    facts = "".join(texts)
-    status = f'<ul class="status">{facts}</ul>' if facts else ""
-    return f"<li><b>{link}</b> ({escape(state)}): {escape(printable(said))}{status}</li>"
+            facts = [*overview.status_line(own), *overview.weak_checks(checks(own), story.answer(own).level == "ok")]
+        n_bad = sum(fact.level in ("warn", "fail") for fact in facts)
+        line = {"name": name, "state": state, "said": said, "facts": facts, "page": page and name_of_page(page, name)}
+        lines.append((NEWS.index(news_of(own.found)), -n_bad, line))
+    first = [{"name": day, "state": "not published", "said": said} for day, said in lost.items()]
+    return [*first, *(line for *_, line in sorted(lines, key=lambda line: line[:2]))]
 
 
 def name_of_page(page: str, test: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding
@@ -17,19 +16,12 @@ MOST_NAMED = 4
 
 
 def status_line(figures: Figures) -> list[Fact]:
-    """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
+    """What a person looks at before they believe a number: users, gates, sample ratio, look."""
     checks = trust.looked_at(figures)
     people, items = figures.people, []
     if people.users:
         total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
         items = [Fact(each if total is None else counted(total), "ok")]
-    # Runs of newer dates that failed have lines of their own.
-    if newer := _newer(figures, have_failed=False):
-        dates = [str(record[sch.DATE]) for record in newer]
-        warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
-        text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
-        text += f", {'it' if len(dates) == 1 else warned} warned" if warned else ""
-        items.append(Fact(text, "warn"))
     # Gates limit values, and say nothing of who the users are.
     states = [check.status for check in checks if check.name in trust.GATES and check.status != sch.NOT_CHECKED]
     failed, warned, n = states.count(sch.FAIL), states.count(sch.WARN), len(states)
@@ -87,28 +79,15 @@ def _split(figures: Figures) -> Fact:
     return Fact(f"split of {people.unit} is off (p {p_text(ratio, sch.SMALL_RATIO_P)})", "fail")
 
 
-def _last_date(figures: Figures) -> str:
-    """The date that is shown, of a period its last one; empty where nothing says it."""
-    last = figures.days.dates[-1] if figures.days else figures.record.get(sch.DATE)
-    return str(last or next((row.get(sch.DATE) for row in figures.means), ""))
-
-
-def _newer(figures: Figures, have_failed: bool) -> list[Mapping[str, Any]]:
-    """The runs of dates after the one that is shown which failed, or which did not, the oldest first."""
-    records = sorted(figures.history, key=lambda record: str(record.get(sch.DATE)))
-    dates, shown = [str(record.get(sch.DATE)) for record in records], _last_date(figures)
-    # A run that was refused may have no date.
-    newer = (record for date, record in zip(dates, records, strict=True) if date > shown and date[:1].isdigit())
-    # A run that has published may have withheld a test.
-    failed = ((record, bool(record.get("error")) and record.get("outcome") != "done") for record in newer)
-    return [record for record, has_failed in failed if has_failed == have_failed]
-
-
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
-    shown = _last_date(figures)
-    errors = [(str(record[sch.DATE]), record["error"]) for record in _newer(figures, have_failed=True)[::-1]]
-    failures = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in errors]
+    last = figures.days.dates[-1] if figures.days else figures.record.get(sch.DATE)
+    shown, failures = str(last or next((row.get(sch.DATE) for row in figures.means), "")), []
+    for record in sorted(figures.history, key=lambda record: str(record.get(sch.DATE)), reverse=True):
+        date, error = str(record.get(sch.DATE)), record.get("error")
+        # A run that was refused may have no date; one that has published may have withheld a test.
+        if error and date > shown and date[:1].isdigit() and record.get("outcome") != "done":
+            failures.append((date, str(error["message"] if isinstance(error, Mapping) else error)))
     lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in failures]
     left_out = len(lines) - most
     more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"

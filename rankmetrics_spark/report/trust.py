@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from rankmetrics_spark import schemas as sch
@@ -188,8 +189,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
     for name, n in counts.items():
-        status, text = (sch.WARN, lead + people.text) if n < limit else (sch.OK, people.text)
-        yield sch.Check("n_users", status, text, name, float(n), float(limit), float(n - limit))
+        yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + people.text, name)
     if people.users:
         yield from _without_relevant(figures)
     for found in sorted(
@@ -228,9 +228,9 @@ def _trigger(figures: Figures) -> Iterator[sch.Check]:
             ("untriggered", found.p_untriggered, others, " do not differ", " differ too"),
         ):
             if p is not None:
-                status, text = (sch.WARN, bad) if p < limit else (sch.OK, ok)
-                text = f"{told}{text} ({p_value(p, limit)}).{f' {NO_VERDICT}' if status == sch.WARN else ''}"
-                yield from (sch.Check(name, status, text, each, p, limit, p - limit) for each in found.pair[::-1])
+                text = f"{told}{bad} ({p_value(p, limit)}). {NO_VERDICT}"
+                text = text if p < limit else f"{told}{ok} ({p_value(p, limit)})."
+                yield from (_at_least(name, p, limit, text, each) for each in found.pair[::-1])
 
 
 def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
@@ -264,6 +264,10 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
 
 def _at_most(name: str, value: float, limit: float, text: str, experiment: str) -> sch.Check:
     return sch.Check(name, sch.WARN if value > limit else sch.OK, text, experiment, value, limit, limit - value)
+
+
+def _at_least(name: str, value: float, limit: float, text: str, experiment: str) -> sch.Check:
+    return sch.Check(name, sch.WARN if value < limit else sch.OK, text, experiment, value, limit, value - limit)
 
 
 #: ``zero_relevant`` of a convention -> how users without a relevant item count.
@@ -364,9 +368,8 @@ def judged(figures: Figures) -> Iterator[sch.Check]:
                 "ideal lists of AP and NDCG are those of the judged items, the first ones of all systems")  # fmt: skip
     for name, count in counts.items():
         if count.get("lists"):
-            share = count["judged_lists"] / count["lists"]
-            status = sch.WARN if share < FEW_JUDGED and not by_machine else sch.OK
-            yield sch.Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
+            check = _at_least("judged_rate", count["judged_lists"] / count["lists"], FEW_JUDGED, text, name)
+            yield replace(check, status=sch.OK) if by_machine else check
 
 
 def of_machine(figures: Figures) -> Iterator[sch.Check]:

@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from rankmetrics_spark.report import Examples, Figures, figures_of, local_tables, page
-from rankmetrics_spark.report.of_tests import index
+from rankmetrics_spark.report.html import index
 from tests.helpers.browser import DESK, PHONE, Opened, texts
 from tests.helpers.hard_pages import PAIRED, compared, mean, systems, wide
 from tests.helpers.results import Output

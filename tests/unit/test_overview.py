@@ -9,7 +9,7 @@ import pytest
 
 from rankmetrics_spark import report as rep
 from rankmetrics_spark.findings import findings
-from rankmetrics_spark.report.of_tests import index
+from rankmetrics_spark.report.html import index
 from tests.helpers import figures as made
 from tests.helpers.figures import mean
 
@@ -95,28 +95,6 @@ def test_gates_are_kept_by_numbers_that_may_not_be_trusted_and_may_not_be_looked
     assert status(compared(), record=record)[1] == ("none", "gates not checked here")
 
 
-@pytest.mark.parametrize(
-    ("newer", "text"),
-    [
-        ([{}], "2026-11-21 is newer"),
-        ([{"quality": {"warnings": ["tie_rate is 31 %"]}}], "2026-11-21 is newer, it warned"),
-        ([{}, {"quality": {"warnings": ["x"]}}], "2 newer dates up to 2026-11-22, 1 warned"),
-    ],
-)
-def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text: str) -> None:
-    days = [{"evaluation_date": f"2026-11-{21 + i}", **record} for i, record in enumerate(newer)]
-    failed = {"evaluation_date": "2026-11-30", "error": {"message": "it has a line of its own"}}
-    means = [mean(name) | {"evaluation_date": "2026-11-20"} for name in "ab"]
-    known = [{"evaluation_date": f"2026-11-{day}"} for day in (19, 20)]
-    # In any order: the newest one is that of the last date, not of the last record.
-    for history in ([*known, *days, failed], [failed, *days[::-1], *known]):
-        result = rep.status_line(rep.Figures(means, [compared()], history=history))
-        assert ("warn", text) in [(item.level, str(item)) for item in result]
-        assert not any("2026-11-30" in str(item) for item in result)
-    result = rep.status_line(rep.Figures(means, [compared()], history=known))
-    assert not any("newer" in str(item) for item in result), "the date that is shown is not newer than itself"
-
-
 def test_what_else_moved_begins_with_what_contradicts_the_answer() -> None:
     rows = [
         compared("ap@10", role="primary"),
@@ -192,6 +170,7 @@ def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
 
 
 def test_an_index_has_the_worst_news_first() -> None:
+    pytest.importorskip("jinja2")
     states = {"4 better": "candidate", "3 open": None, "2 warned": None, "1 worse": "baseline"}
     parts = {
         name: rep.Figures([mean("a"), mean("b")], [compared(better=state, role="primary")])
