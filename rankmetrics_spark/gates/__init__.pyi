@@ -1,5 +1,4 @@
 from .agreement import with_agreement as with_agreement
-from .assigned import with_arms as with_arms
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected
@@ -14,3 +13,4 @@ from .past import log_of as log_of
 from .past import past_checks as past_checks
 from .quality import Previous as Previous
 from .quality import check_quality as check_quality
+from .quality import with_arms as with_arms

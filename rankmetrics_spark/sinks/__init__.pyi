@@ -10,6 +10,9 @@ from .partitions import Store as Store
 from .partitions import Written as Written
 from .partitions import as_json as as_json
 from .partitions import by_experiment as by_experiment
+from .partitions import refuse as refuse
+from .partitions import refuse_on_disk as refuse_on_disk
+from .partitions import refused_checks as refused_checks
 from .pruning import DatePruned as DatePruned
 from .pruning import files_of as files_of
 from .pruning import in_words as in_words
@@ -20,9 +23,6 @@ from .reading import dated as dated
 from .reading import live_files as live_files
 from .reading import pointers_of as pointers_of
 from .reading import settled as settled
-from .refusals import refuse as refuse
-from .refusals import refuse_on_disk as refuse_on_disk
-from .refusals import refused_checks as refused_checks
 from .seals import newest_date as newest_date
 from .stores import altered as altered
 from .stores import check_row_counts as check_row_counts

@@ -12,7 +12,7 @@ from dataclasses import replace
 from rankmetrics_spark.pointers import FOLDER, PLAN, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
 from rankmetrics_spark.sinks import swapping as sw
 from rankmetrics_spark.sinks.files import Files
-from rankmetrics_spark.sinks.refusals import NO_RUN
+from rankmetrics_spark.sinks.partitions import NO_RUN
 
 #: Key of a record: path below the output -> SHA-256.
 FILES = "files"

@@ -22,9 +22,8 @@ from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Point
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, rows_of_arrow
+from rankmetrics_spark.sinks.partitions import SCHEMA, Partitions, Store, Written, begin, rows_of_arrow
 from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled, texts_of
-from rankmetrics_spark.sinks.refusals import SCHEMA, begin
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import problem_with_name
 from rankmetrics_spark.words import UNITS

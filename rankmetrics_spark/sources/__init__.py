@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
-from rankmetrics_spark.sources import files, filters_on_sail, on_sail
+from rankmetrics_spark.sources import files, on_sail
 
 Reader = Callable[[SparkSession, cfg.Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}
@@ -417,7 +417,7 @@ def _filter(rows: DataFrame, section: cfg.Input) -> DataFrame:
         return rows
     if eng.engine_of(rows.sparkSession) == "sail":
         types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
-        where = filters_on_sail.on_sail(section.path_of("where"), where, types)
+        where = on_sail.filter_on_sail(section.path_of("where"), where, types)
     if files.UNREADABLE not in rows.columns:
         return rows.where(where)
     return rows.where(F.expr(where) | F.col(files.UNREADABLE).isNotNull()).drop(files.UNREADABLE)

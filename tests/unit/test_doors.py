@@ -49,9 +49,8 @@ BEHIND = {
     "sinks.seals": "bytes are flipped, and digests written again as somebody would who can write to the output",
     "sinks.sql_tables": "a run is killed between the steps of publishing",
     "sinks.swapping": "a run is killed, and an erasing is met by a run, between the steps of publishing",
-    "sources.filters_on_sail": "every translation of a filter is looked at as text",
     "sources.files": "names of files, without an engine",
-    "sources.on_sail": "names of files, without an engine",
+    "sources.on_sail": "names of files, and every translation of a filter as text, without an engine",
     "tools.selftest": "a wrong golden value is planted",
 }
 """Module behind a door -> why a test imports it."""

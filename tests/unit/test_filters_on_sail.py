@@ -7,7 +7,7 @@ import pytest
 
 from rankmetrics_spark.config import KNOWN, condition, tokens
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.sources.filters_on_sail import ALLOWED, on_sail
+from rankmetrics_spark.sources.on_sail import ALLOWED, filter_on_sail
 from tests.helpers.messages import messages
 from tests.helpers.odd_rows import TYPES, expressions
 
@@ -24,25 +24,25 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("where", "written"), WRITTEN)
 def test_what_sail_reads_otherwise_is_written_in_another_way(where: str, written: str) -> None:
-    assert on_sail("source.where", condition("source.where", where), TYPES) == written
+    assert filter_on_sail("source.where", condition("source.where", where), TYPES) == written
 
 
 @pytest.mark.parametrize(("where", "message"), messages("filters that Sail may compute otherwise"))
 @pytest.mark.outcome("filters on Sail with {where}", "exit 3: {message}; on Spark it runs")
 def test_what_sail_may_compute_otherwise_is_refused(where: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^source\\.where {re.escape(message)}, which Sail .*--engine spark$"):
-        on_sail("source.where", condition("source.where", where), TYPES)
+        filter_on_sail("source.where", condition("source.where", where), TYPES)
 
 
 def test_a_function_that_is_not_allowed_is_refused() -> None:
     for where in ("cast(s", "cast()", "cast(s)"):
         with pytest.raises(InputError, match="converts no column, which Sail "):
-            on_sail("source.where", where, TYPES)
+            filter_on_sail("source.where", where, TYPES)
     with pytest.raises(InputError, match="calls 'to_date' of what is no text or time, which Sail "):
-        on_sail("source.where", "to_date(", TYPES)
+        filter_on_sail("source.where", "to_date(", TYPES)
     for name in KNOWN - CALLS - {"cast"}:
         with pytest.raises(InputError, match=f"calls '{name}', which Sail "):
-            on_sail("source.where", f"flag and {name.upper()}(s, t) = 'x'", TYPES)
+            filter_on_sail("source.where", f"flag and {name.upper()}(s, t) = 'x'", TYPES)
 
 
 def test_every_function_that_is_allowed_is_compared_and_on_the_page_of_engines() -> None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, Sums
 from rankmetrics_spark.studies import weighting as wt
@@ -53,20 +52,6 @@ def arrays(users: wt.UserValues) -> list[Any]:
 
 def covered(result: wt.Estimate, truth: float) -> float:
     return float(np.mean((result.low <= truth) & (truth <= result.high)))
-
-
-def test_a_weight_is_target_over_propensity_and_may_be_clipped() -> None:
-    assert wt.importance_weights([1.0, 0.5, 0.01]).tolist() == [1.0, 2.0, 100.0]
-    assert wt.importance_weights([0.5, 0.25, 0.01], [0.25, 1.0, 0.5], clip=10).tolist() == [0.5, 4.0, 10.0]
-
-
-@pytest.mark.parametrize("bad", [0.0, -0.1, 1.5, math.nan, math.inf])
-def test_a_propensity_outside_its_range_is_refused(bad: float) -> None:
-    with pytest.raises(InputError, match=r"a propensity is .*; allowed: a number in \(0, 1\]"):
-        wt.importance_weights([0.5, bad])
-    if bad != 0:
-        with pytest.raises(InputError, match=r"a target is .*; allowed: a number in \[0, 1\]"):
-            wt.importance_weights([0.5, 0.5], [0.5, bad])
 
 
 def test_the_effective_sample_size_is_that_of_kish() -> None:
@@ -344,7 +329,7 @@ def test_without_an_estimate_a_row_says_why_in_one_sentence(result: dict[str, An
     assert (result["value"], result["ci_low"], result["ci_high"]) == (None, None, None)
 
 
-CLICKS = replace(RULES, weighting=CLIPPED, ranges={"ndcg@3": (0.0, 1.0)})
+CLICKS = replace(RULES, weighting=CLIPPED, metrics=(parse("ndcg@3"),))
 
 
 @pytest.mark.parametrize("estimator", ["ips", "clipped"])
@@ -367,7 +352,7 @@ def test_a_value_outside_its_range_within_its_error_is_one() -> None:
     assert (result["value"], result["note"]) == (pytest.approx(1.05), None)
     assert result["ci_low"] < 1 < result["ci_high"]
     # A sum of gains has no highest value.
-    assert row([1.5] * 100, rules=replace(CLICKS, ranges={"ndcg@3": (0.0, math.inf)}))["value"] == 1.5
+    assert row([1.5] * 100, rules=replace(CLICKS, metrics=()))["value"] == 1.5
     # Rounding is no error of the propensities.
     assert row([1 + 2**-50] * 100, rules=CLICKS)["value"] == pytest.approx(1)
 
@@ -396,7 +381,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
     of = wt.UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
     sums = wt.limb_sums(of, np.arange(len(values)) // users, draws_of).table
-    rules = wt.Rules(replace(CLIPPED, clip=min(clip, 1e9)), 0.95, {name: (0.0, 1.0)})
+    rules = wt.Rules(replace(CLIPPED, clip=min(clip, 1e9)), 0.95, (parse(name),))
     keys = [wt.Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
     cells = {
         key: np.array([0] * len(wt.ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)

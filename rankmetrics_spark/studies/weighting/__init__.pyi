@@ -9,7 +9,6 @@ from .estimates import UserValues as UserValues
 from .estimates import Weighting as Weighting
 from .estimates import effective_sample_size as effective_sample_size
 from .estimates import effective_users as effective_users
-from .estimates import importance_weights as importance_weights
 from .estimates import ips as ips
 from .estimates import limb_sums as limb_sums
 from .estimates import off_policy_rows as off_policy_rows

@@ -11,15 +11,14 @@ and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import stdtrit
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out
 from rankmetrics_spark.words import UNITS
 
@@ -38,38 +37,6 @@ SUMS = st.Measure("n rows clipped beyond | v b c w a j vv vb vc bb bc cc ww aa j
 ROW_COUNTS = ("faulty", "unweighted", "repeated", "below", "all", "lists")
 #: Both: what is summed of an experiment, a metric and an estimator.
 ALL_SUMS = st.Measure(f"{' '.join(ROW_COUNTS)} {SUMS.words}")
-
-
-def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> st.Floats:
-    """Return the weight of each row: target / propensity, at most ``clip``.
-
-    Clipping lowers the variance at the price of a bias: clipped weights count too few clicks.
-
-    Args:
-        propensity: (e,) probabilities in (0, 1].
-        target: (e,) probabilities in [0, 1] under the policy whose value is wanted, or 1: position bias is removed.
-        clip: The largest weight.
-
-    Returns:
-        (e,) weights.
-
-    Raises:
-        InputError: A probability is outside its range or NaN.
-
-    Source: Horvitz and Thompson (1952); clipping: Ionides, Truncated Importance Sampling (2008).
-
-    >>> importance_weights([1.0, 0.5, 0.05], clip=10).tolist(), importance_weights([0.5], [0.1]).tolist()
-    ([1.0, 2.0, 10.0], [0.2])
-    """
-    chance, numerator = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
-    _check(chance, (chance > 0) & (chance <= 1), "propensity", "(0, 1]")
-    _check(numerator, (numerator >= 0) & (numerator <= 1), "target", "[0, 1]")
-    return np.asarray(np.minimum(numerator / chance, clip), np.float64)
-
-
-def _check(values: st.Floats, sound: st.Bools, what: str, allowed: str) -> None:
-    if not np.all(sound):
-        raise InputError(f"a {what} is {np.ravel(values)[~np.ravel(sound)][0]}; allowed: a number in {allowed}")
 
 
 def effective_sample_size(total: Any, squares: Any) -> st.Floats:
@@ -239,17 +206,21 @@ class Weighting(cfg.Section):
 
 @dataclass(frozen=True)
 class Rules:
-    """Conditions and settings of an estimate.
+    """What is estimated, and under which conditions.
 
     Attributes:
         weighting: The weights; without a target, they remove position bias.
         confidence: Of the intervals, in (0, 1).
-        ranges: Metric -> its lowest and highest value.
+        metrics: The metrics.
+        repeats: Whether repeated items are looked for.
+        first_rank: What the log calls the first rank.
     """
 
     weighting: Weighting
     confidence: float
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+    repeats: bool = False
+    first_rank: int = 1
 
 
 def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[Key]) -> list[dict[str, Any]]:
@@ -335,7 +306,8 @@ def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
     value, low, high = (float(each[0]) for each in (estimate.value, estimate.low, estimate.high))
     # One user has no interval.
     low, high = (value if math.isnan(bound) else bound for bound in (low, high))
-    least, most = rules.ranges.get(key.metric, (-math.inf, math.inf))
+    ranges = {str(metric): metric.definition.range for metric in rules.metrics}
+    least, most = ranges.get(key.metric, (-math.inf, math.inf))
     if low <= most + ROUNDING and high >= least - ROUNDING:
         return None
     return (

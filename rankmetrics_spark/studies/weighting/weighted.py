@@ -1,7 +1,6 @@
 """Clicks under position bias, or under another policy: weighted metrics with their effective sample size."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,16 +22,6 @@ from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_val
 _SUMS = eng.SumTable((sch.EXPERIMENT, sch.METRIC, "estimator"))
 _FAULTY, _UNWEIGHTED, _BELOW = "_faulty", "_unweighted", "_below"
 _WEIGHT = "_off_policy_weight"
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What the Python steps compute; ``repeats``: whether they look for repeated items."""
-
-    metrics: tuple[Metric, ...]
-    weighting: est.Weighting
-    repeats: bool
-    first_rank: int
 
 
 def off_policy(
@@ -117,10 +106,9 @@ def off_policy(
     weighting = est.Weighting.of(keywords | {"ranks": ranks})
     table, options = frame.log_of(keywords["impressions"], options, *weighting.columns)
     users, has_items = _users(table, options, weighting)
-    work = _Work(options.metrics, weighting, has_items, options.first_rank)
-    rules = est.Rules(weighting, confidence, {str(metric): metric.definition.range for metric in options.metrics})
-    sums = frame.added_up(users, _SUMS, partial(_sums, work=work))
-    return frame.of_sums(sums, _SUMS, est.COLUMNS, partial(_rows, work=work, rules=rules))
+    rules = est.Rules(weighting, options.confidence, options.metrics, has_items, options.first_rank)
+    sums = frame.added_up(users, _SUMS, partial(_sums, rules=rules))
+    return frame.of_sums(sums, _SUMS, est.COLUMNS, partial(_rows, rules=rules))
 
 
 def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tuple[DataFrame, bool]:
@@ -151,10 +139,10 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
     return users.select(sch.EXPERIMENT, sch.ENTRIES, _FAULTY, _UNWEIGHTED, _BELOW), roles.item
 
 
-def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[est.Key, Ints]]:
+def _sums(batch: pa.RecordBatch, rules: est.Rules) -> Iterator[tuple[est.Key, Ints]]:
     """Yield the sums of some users, by experiment, metric and estimator."""
     columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-    lists = weighted_lists(columns, work.repeats)
+    lists = weighted_lists(columns, rules.repeats)
     experiments, group = eng.coded(columns[sch.EXPERIMENT])
     faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))
     n_entries = np.bincount(flat(columns[sch.ENTRIES])[0], minlength=len(group))
@@ -162,8 +150,8 @@ def _sums(batch: pa.RecordBatch, work: _Work) -> Iterator[tuple[est.Key, Ints]]:
     # As ``ROW_COUNTS`` names them.
     of_users = (faulty, unweighted, lists.repeated, below, n_entries + faulty + unweighted, n_lists)
     counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in of_users], axis=1)
-    for metric in work.metrics:
-        for weight, estimators in weights_of(lists.weight, work.weighting):
+    for metric in rules.metrics:
+        for weight, estimators in weights_of(lists.weight, rules.weighting):
             # An infinite weight becomes NaN; such a user is counted as ``beyond``.
             with np.errstate(invalid="ignore", over="ignore"):
                 has_rows, users = user_values(lists, metric, weight)
@@ -181,14 +169,14 @@ def weights_of(weight: Floats, weighting: est.Weighting) -> Iterator[tuple[Float
         yield np.minimum(weight, weighting.clip), ["clipped"]
 
 
-def _rows(totals: frame.Sums, work: _Work, rules: est.Rules) -> list[dict[str, Any]]:
+def _rows(totals: frame.Sums, rules: est.Rules) -> list[dict[str, Any]]:
     """Make the rows of the result from the sums of all users."""
     sums = {est.Key._make(key): total for key, total in totals.items()}
-    metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
+    metrics, estimators = [*map(str, rules.metrics)], rules.weighting.estimators
     # Each metric and estimator has the same counts.
     of_one = [total for key, total in sums.items() if (key.metric, key.estimator) == (metrics[0], estimators[0])]
     n_below, n_lists = (sum(int(each[est.ROW_COUNTS.index(name)]) for each in of_one) for name in ("below", "lists"))
-    frame.refuse_ranks_from_0(n_below, n_lists, work.first_rank)
+    frame.refuse_ranks_from_0(n_below, n_lists, rules.first_rank)
 
     def place(of: est.Key) -> tuple[bool, str, int, int]:
         return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)
