@@ -273,7 +273,7 @@ def users_needed(rows: Compared) -> st.Floats:
     return st.users_needed(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)
 
 
-@statistic(needs="ranks")
+@statistic(needs="wilcoxon")
 def p_wilcoxon(rows: Compared) -> st.Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
     n, twice_plus, ties, rest = rows.totals.of("ranks", rows.keys).table.astype(object).T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison import adjusted, measures as ms
-from rankmetrics_spark.comparison.families import Families, Question, intervals_at
+from rankmetrics_spark.comparison.families import Families, Question, bounds_of_ranks, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
 from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
@@ -346,6 +346,11 @@ class Compared:
         return self.families.p_adjusted
 
     @cached_property
+    def ranks(self) -> Mapping[tuple[str, str, ms.Name], tuple[int, int]]:
+        """(segment, metric, experiment) -> the best and the worst rank that it may have."""
+        return dict(bounds_of_ranks(self))
+
+    @cached_property
     def unresolved(self) -> st.Bools:
         """(g,) whether the spread is lost in the rounding of the sums, and could explain the difference.
 
@@ -363,7 +368,6 @@ class Compared:
         """Whether a need of the registry was asked for."""
         question, request = self.question, self.request
         named = {
-            "ranks": request.wilcoxon,
             "earlier": question.earlier,
             "looks": request.looks != "one",
             "segments": any(key.segment != EVERYONE for key in self.keys),

@@ -204,6 +204,27 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
 
 
+# ---- ranks of all experiments
+
+
+@statistic("rank_low", "rank_high", "rank_low_baseline", "rank_high_baseline", type="long", needs="ranks")
+def ranks(rows: Compared) -> tuple[list[int | None], ...]:
+    """The best and the worst rank that the candidate, and the baseline, may have among all experiments of a segment and
+    metric; 1 is the best. All true ranks are in these bounds with probability `confidence`: the largest t of all pairs
+    that chance gives decides who is above whom (10,000 draws of a multivariate t, by steps; Mogstad, Romano, Shaikh,
+    Wilhelm 2024). It is the plain test, at a single look; a pair without one, or where t does not hold, shows nothing.
+    """
+    sides = [[rows.ranks.get((key.segment, key.metric, key[place])) for key in rows.keys] for place in SIDES[::-1]]
+    return tuple([bounds and bounds[end] for bounds in side] for side in sides for end in (0, 1))
+
+
+@statistic("could_be_best", "could_be_best_baseline", type="boolean", needs="ranks")
+def could_be_best(rows: Compared) -> tuple[list[bool | None], ...]:
+    """Whether rank 1 is among them: the experiments for which this holds include the best one."""
+    low, _, low_baseline, _ = ranks(rows)
+    return tuple([None if rank is None else rank == 1 for rank in each] for each in (low, low_baseline))
+
+
 # ---- labels of people and of a machine
 
 _OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *BOUNDS[:2], "p_value")

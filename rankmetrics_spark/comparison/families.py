@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from rankmetrics_spark.comparison import measures as ms, table as tables
 from rankmetrics_spark.config import Comparison, Days, of_test
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison.compared import Compared
 
 #: Role of a metric -> the family of its comparisons of all users.
 FAMILIES = {sch.PRIMARY: "primary metrics", sch.GUARDRAIL: "guardrails", sch.SECONDARY: "secondary metrics"}
@@ -168,6 +171,30 @@ def levels_of(p: st.Floats, p_adjusted: st.Floats, correction: str, alpha: float
     """(g,) levels of the intervals of one family, which agree with its corrected p-values."""
     strictest = st.strictest_level(alpha, int(np.count_nonzero(~np.isnan(p))), correction)
     return st.adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
+
+
+def bounds_of_ranks(rows: Compared) -> Iterator[tuple[tuple[str, str, ms.Name], tuple[int, int]]]:
+    """Segment, metric and experiment, with the best and the worst rank that it may have: see ``st.rank_bounds``."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, key in enumerate(rows.keys):
+        if rows.question.directions.get(key.metric) is not None and rows.request.looks == "one":
+            groups.setdefault((key.segment, key.metric), []).append(i)
+    shows = np.array([doubt is None for doubt in rows.doubts]) & ~rows.hard.decides & (rows.estimate.standard_error > 0)
+    of_rows = np.where(shows, rows.estimate.difference / rows.estimate.standard_error, np.nan)
+    n = [arm.n.astype(float) for arm in rows.moments]
+    variances = [arm.variance / users for arm, users in zip(rows.moments, n, strict=True)]
+    shared = rows.pair.difference.n.astype(float) * rows.pair.covariance / (n[0] * n[1])
+    for (segment, metric), some in groups.items():
+        place = {name: i for i, name in enumerate(dict.fromkeys(rows.keys[i][side] for i in some for side in ms.SIDES))}
+        a, b = (np.array([place[rows.keys[i][side]] for i in some]) for side in ms.SIDES)
+        t, covariance = np.full((len(place), len(place)), np.nan), np.zeros((len(place), len(place)))
+        t[b, a] = of_rows[some] if rows.question.directions[metric] else -of_rows[some]
+        t[a, b] = -t[b, a]
+        for one, other, each in ((a, a, variances[0]), (b, b, variances[1]), (a, b, shared), (b, a, shared)):
+            covariance[one, other] = np.nan_to_num(each[some])
+        df = float(np.fmin.reduce(rows.estimate.df[some], initial=np.inf))
+        low, high = st.rank_bounds(t, covariance, df, rows.request.confidence)
+        yield from (((segment, metric, name), (int(low[i]), int(high[i]))) for name, i in place.items())
 
 
 #: Replicates so close to the estimate are equal to it.

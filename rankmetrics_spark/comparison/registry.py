@@ -10,7 +10,7 @@ from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError, unknown
 
 F = TypeVar("F", bound=Callable[[Compared], Any])
-TYPES = ("double", "long", "string")
+TYPES = ("double", "long", "string", "boolean")
 #: What a statistic may need beside the sums of experiments and pairs -> what asks for it.
 NEEDS = data_of(__name__, "needs")
 
@@ -23,7 +23,7 @@ class Statistic:
         function: From the rows to (g,) values, NaN and None where there is none; a tuple of such for several columns.
             Its docstring is what the docs say.
         columns: Their names.
-        type: Of their values: ``double``, ``long`` or ``string``.
+        type: Of their values, one of ``TYPES``.
         needs: One of ``NEEDS``, beside the sums of experiments and pairs; the columns are null where it is not there.
             Empty: nothing.
     """
@@ -56,7 +56,7 @@ def statistic(*columns: str, type: str = "double", needs: str = "") -> Callable[
 
     Args:
         columns: By default one, with the name of the function.
-        type: ``double``, ``long`` or ``string``.
+        type: One of ``TYPES``.
         needs: What it needs beside the sums of experiments and pairs.
 
     Raises:

@@ -39,6 +39,7 @@ def compare(
     primary_share: float | None = None,
     margin: Mapping[str, float | str] | None = None,
     simultaneous: bool = False,
+    ranks: bool = False,
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
@@ -80,6 +81,7 @@ def compare(
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the
             rest.
         margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
+        ranks: Which ranks each experiment may have among all, jointly at the confidence level; with all pairs.
         simultaneous: Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.

@@ -116,6 +116,7 @@ class Comparison(SectionWithOptions):
         pairs: Who is compared: with the baseline, or every pair.
         candidates: Only these are compared with the baseline; empty = all.
         correction: Correction of the p-values for the number of comparisons.
+        ranks: Which ranks each experiment may have among all, jointly at the confidence level; with all pairs.
         simultaneous: Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.
         primary: The metrics that decide; by default the first gate's, else the first at its largest cut-off; no
             guardrail.
@@ -149,6 +150,7 @@ class Comparison(SectionWithOptions):
     confidence: float = option("confidence")
     correction: str = fd.key("holm", fd.choice("holm", "bonferroni", "fdr_bh", "none"))
     simultaneous: bool = fd.key(False, fd.flag)
+    ranks: bool = fd.key(False, fd.flag)
     primary: tuple[Metric, ...] = fd.key((), _each(_metric))
     guardrails: tuple[Metric, ...] = fd.key((), _each(_metric))
     families: str = fd.key("split", fd.choice("split", "one"))

@@ -30,6 +30,7 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 #: Column -> its type in SQL, one of those of ``_ARROW``.
 Kinds: TypeAlias = Mapping[str, str]
 _ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
+_ARROW["boolean"] = pa.bool_()
 _ARROW |= {f"array<{name}>": pa.list_(kind) for name, kind in _ARROW.items()}
 
 

@@ -1,6 +1,7 @@
 from .corrections import CORRECTIONS as CORRECTIONS
 from .corrections import adjusted_levels as adjusted_levels
 from .corrections import adjusted_p_values as adjusted_p_values
+from .corrections import rank_bounds as rank_bounds
 from .corrections import strictest_level as strictest_level
 from .exact_sums import LARGEST_SUMMAND as LARGEST_SUMMAND
 from .exact_sums import LIMB_EXPONENTS as LIMB_EXPONENTS

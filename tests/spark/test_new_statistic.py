@@ -22,7 +22,7 @@ def registered() -> Iterator[None]:
         """Mean of the candidate by mean of the baseline."""
         return rows.moments[1].mean / rows.moments[0].mean
 
-    @statistic("most_users", type="long", needs="ranks")
+    @statistic("most_users", type="long", needs="wilcoxon")
     def with_a_rank(rows: Any) -> Any:
         """Users whose values differ."""
         return rows.totals.of("ranks", rows.keys)["n"]

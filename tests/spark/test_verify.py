@@ -419,7 +419,7 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     resealed(done, days_seen=[*days[:3]])
     with pytest.raises(DifferenceError, match=re.escape(f"{named}published again")):
         verify(spark, Sink(path=str(out)), stored=True)
-    prune(files_of(str(out)), str(out), 2, False, False)
+    prune(files_of(str(out)), str(out), 2, False)
     assert again(spark, tmp_path) == f"{named}removed, {days[1]} was removed"
 
 

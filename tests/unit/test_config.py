@@ -281,7 +281,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant",
                     "gates": {}, "on_broken_split": "fail"},
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
-                       "correction": "holm", "simultaneous": False, "primary": [], "guardrails": [],
+                       "correction": "holm", "ranks": False, "simultaneous": False, "primary": [], "guardrails": [],
                        "families": "split", "primary_share": None, "margin": None, "design": "auto",
                        "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "trigger": None, "cap": None, "strata": [],

@@ -23,7 +23,7 @@ def test_an_evaluation_refuses_in_one_sentence(given: dict[str, Any], says: str)
 @pytest.mark.parametrize(
     "given",
     [{"looks": "any"}, {"looks": {"planned": 3}}, {"cuped": {"column": "past"}}, {"wilcoxon": True}, {"trigger": "on"},
-     {"bootstrap": True}, {"randomization": True}, {"shared_users": "drop"},
+     {"bootstrap": True}, {"randomization": True}, {"ranks": True, "pairs": "all"}, {"shared_users": "drop"},
      {"only_changed": True}, {"period": {"from": "2026-11-01", "to": "2026-11-02"}}, {"cap": 5},
      {"strata": ["country"]}],
     ids=str,
