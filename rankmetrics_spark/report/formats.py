@@ -85,8 +85,8 @@ safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
 details: ContextVar[bool] = ContextVar("details", default=False)
 
 
-def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    r"""One table with a header; without ``columns``, those of the first row.
+def print_csv(rows: Sequence[Row]) -> None:
+    r"""One table with a header: the columns of the first row.
 
     >>> print_csv([{"name": "a\x1b[1m\nb", "difference": -0.13, "formula": "=1+1", "mean": float("nan")}])
     name,difference,formula,mean
@@ -100,8 +100,7 @@ def print_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
         text = printable(value)
         return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
 
-    names = columns or list(rows[0] if rows else ())
-    writer = csv.DictWriter(sys.stdout, fieldnames=names, lineterminator="\n")
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0] if rows else ()), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
 
@@ -128,7 +127,7 @@ def sentence(text: str, style: str) -> str:
 
 
 def table(grid: Table, style: str) -> str:
-    """The cells of a table; bold ones stay bold, its title and caption are paragraphs or comments.
+    """The cells of a table; bold ones stay bold, its title is a paragraph or a comment.
 
     >>> grid = Table("experiment", "mean")
     >>> grid.add_row("a_b", Text("0.5", style="bold"))
@@ -156,10 +155,8 @@ def table(grid: Table, style: str) -> str:
         places = "".join("r" if right else "l" for right in is_right)
         lines = [f"\\begin{{tabular}}{{{places}}}", "\\toprule", " & ".join(heads) + r" \\", "\\midrule"]
         lines += [*(" & ".join(row) + r" \\" for row in rows), "\\bottomrule", "\\end{tabular}"]
-    above, below = (_text(part).plain if part else "" for part in (grid.title, grid.caption))
-    title, caption = (sentence(text, style) if text else "" for text in (above, below))
-    gap = "\n" if style == "markdown" and caption else ""
-    return "".join([title, *(f"{line}\n" for line in lines), gap, caption])
+    title = sentence(_text(grid.title).plain, style) if grid.title else ""
+    return "".join([title, *(f"{line}\n" for line in lines)])
 
 
 def cells_of(grid: Table) -> list[tuple[Text, ...]]:
@@ -276,25 +273,20 @@ def blocks(
     return groups or [[]]
 
 
-def print_texts(
-    texts: Sequence[Mapping[str, str]], left: Collection[str], title: str | None = None, caption: str | None = None
-) -> None:
-    """Print a table with a line for each record, numbers on the right; where it is too wide, one record after another.
+def print_texts(texts: Sequence[Mapping[str, str]], left: Collection[str], title: str | None = None) -> None:
+    """Print a table with a line for each record, or one record after another where that is too wide.
 
     Args:
         texts: Records, all with the same names.
         left: The names that are no numbers.
         title: Above the table.
-        caption: Below the table.
     """
-    grid = grid_of(texts, left)
-    grid.title, grid.caption = title, caption
-    print_records(texts, grid)
+    print_records(texts, grid_of(texts, left, title))
 
 
-def grid_of(texts: Sequence[Mapping[str, str]], left: Collection[str]) -> Table:
+def grid_of(texts: Sequence[Mapping[str, str]], left: Collection[str], title: str | None = None) -> Table:
     """A table with a line for each record, numbers on the right."""
-    grid = Table(title_justify="left", title_style="", caption_justify="left")
+    grid = Table(title=title, title_justify="left", title_style="")
     for name in texts[0] if texts else ():
         grid.add_column(name, justify="left" if name in left else "right")
     for text in texts:

@@ -29,7 +29,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     experiments, metrics = figures.experiments, _metrics(figures)
-    names = {*(mean.segment for mean in part.averages), *(found.segment for found in (*part.found, *map_rows))}
+    names = {*(row[sch.SEGMENT] for row in (*part.means, *part.comparisons, *map_rows))}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
     of_metrics = _places(metric["name"] for metric in metrics)
     index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
@@ -57,7 +57,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "compared": _table([found.shown_row for found in part.found], index, "compared", digits)
         | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
-        "map": _map(map_rows, index),
+        "map": _table(map_rows, index, "map"),
         "checks": {name: [_cell(row.get(name), None) for row in checks] for name in sch.CHECK_COLUMNS},
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, "users"),
@@ -74,13 +74,22 @@ def _units(figures: Figures) -> str:
     return "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
 
 
-def _map_rows(figures: Figures) -> list[fd.Finding]:
-    """The comparisons of segments on the metric that decides, the largest segments first."""
+def _map_rows(figures: Figures) -> list[Row]:
+    """The metric that decides by segment and candidate, as the map draws it, the largest segments first."""
     size = Counter[str]()
     chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all]
     for each in chosen:
         size[each.segment] += each.n_users
-    return sorted(chosen, key=lambda each: (-size[each.segment], each.segment)) if figures.only_baseline else []
+    return [
+        {
+            **{sch.EXPERIMENT: each.candidate, sch.SEGMENT: each.segment, "n": each.n_users, "state": each.state},
+            "x": _rounded((each.shown_share if each.is_percentage else each.shown).value, 4),
+            "percent": int(each.is_percentage),
+        }
+        for each in sorted(
+            chosen if figures.only_baseline else (), key=lambda each: (-size[each.segment], each.segment)
+        )
+    ]
 
 
 def _totals(figures: Figures) -> dict[str, int]:
@@ -196,19 +205,6 @@ def _rounded(value: Any, digits: int = 6) -> Any:
     """
     cell = _cell(value, None)
     return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
-
-
-def _map(found: Sequence[fd.Finding], index: Mapping[str, Mapping[str, int]]) -> Table:
-    """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
-    known = [each for each in found if each.candidate in index[sch.EXPERIMENT]]
-    return {
-        "e": [index[sch.EXPERIMENT][each.candidate] for each in known],
-        "s": [index[sch.SEGMENT][each.segment] for each in known],
-        "n": [each.n_users for each in known],
-        "x": [_rounded((each.shown_share if each.is_percentage else each.shown).value, 4) for each in known],
-        "percent": [int(each.is_percentage) for each in known],
-        "state": [each.state for each in known],
-    }
 
 
 def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:

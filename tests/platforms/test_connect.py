@@ -17,7 +17,6 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from rankmetrics_spark.metrics import PRESETS
 from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, parquet, random_log
 from tests.helpers.readme import commands, rename, section
@@ -229,13 +228,6 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
     # A task of the server has written the record, put the files in place and removed the staging.
     assert json.loads(record.read_text())["rows"] == remote["rows"]
     assert not (results / "_staging").exists()
-
-
-def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Path) -> None:
-    done = client(desk, "rankmetrics", "selftest", "--spark", SPARK_REMOTE=server.url)
-    lines = done.stdout.splitlines()
-    assert (done.returncode, [line.split()[0] for line in lines]) == (0, list(PRESETS)), done.stderr
-    assert all(line.endswith(" ok") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def _terminal_afterwards() -> Iterator[None]:
 
 
 def grid() -> Table:
-    result = Table(title="means", caption="below")
+    result = Table(title="means")
     result.add_column("experiment")
     result.add_column(r"p\[1]", justify="right")
     result.add_row(Text("a_b|c"), Text("0.5   ± 0.1", style="bold"))
@@ -31,9 +31,9 @@ def grid() -> Table:
     return result
 
 
-def test_a_table_of_markdown_has_the_cells_between_title_and_caption() -> None:
+def test_a_table_of_markdown_has_the_cells_below_its_title() -> None:
     assert table(grid(), "markdown") == (
-        "means\n\n| experiment | p\\[1\\] |\n|:---|---:|\n| a_b\\|c | **0.5 ± 0.1** |\n| 100% & \\$ | - |\n\nbelow\n\n"
+        "means\n\n| experiment | p\\[1\\] |\n|:---|---:|\n| a_b\\|c | **0.5 ± 0.1** |\n| 100% & \\$ | - |\n"
     )
 
 
@@ -44,7 +44,6 @@ def test_a_table_of_latex_escapes_what_latex_reads() -> None:
         "a\\_b|c & \\textbf{0.5 $\\pm$ 0.1} \\\\\n"
         "100\\% \\& \\$ & - \\\\\n"
         "\\bottomrule\n\\end{tabular}\n"
-        "% below\n"
     )
 
 
