@@ -56,6 +56,12 @@ def data_of(module: str, name: str) -> dict[str, Any]:
     return dict(json.loads(text_of(module, f"{name}.json")))
 
 
+def settings_of(module: str, name: str) -> dict[str, str]:
+    """Settings beside a module: ``name=value`` in each line that is no comment."""
+    lines = (line for line in text_of(module, f"{name}.properties").splitlines() if line and line[0] != "#")
+    return {key: value for key, _, value in (line.partition("=") for line in lines)}
+
+
 def load_client() -> None:
     """Load the client of Spark Connect, if there is one, before any call does.
 

@@ -30,11 +30,7 @@ def installation(extra: str) -> str:
     return " ".join(["pip install", *(f"'{package}'" for package in PACKAGES[extra])])
 
 
-_SECRET_NAME = re.compile(
-    r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|jaas"
-    r"|(?<![a-z])(?:auth|authorization|pass|pat|sas|sig|pin|otp|cookie)(?![a-z])",
-    re.IGNORECASE,
-)
+_SECRET_NAME = re.compile(text_of(__name__, "secret_names.txt"), re.IGNORECASE | re.VERBOSE)
 _PUBLIC_NAME = re.compile(text_of(__name__, "public_names.txt"), re.IGNORECASE | re.VERBOSE)
 #: A user and a password in front of a host, where no scheme tells an address.
 _LOGIN = re.compile(r"(?!jdbc:|[\w+.-]+://)\S+:\S*@")
@@ -69,10 +65,7 @@ _ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)(\\{0,3}[\"'`]?\s{0,3}[=:](?!//)\
 _QUOTED = re.compile(r"(\\{0,3})([\"'])(?:(?!\1\2)(?:\\.|[^\\]))*(?:\1\2|$)|(?!\\*[\"'])", re.DOTALL)
 #: A parameter of an address, the name of a folder or anything else -> the value without quotes.
 _VALUES = {"?": re.compile(r"[^&;\s'\"]+"), "/": re.compile(r"[^/\s'\"]+"), "": re.compile(r"[^\s'\"]+")}
-_SECRET_ASSIGNED = re.compile(
-    r"(?i)secret|passw|pwd|passphrase|passcode|token|signature|credential|(?<![a-z])(?:pass|pat|auth_?key)$"
-    r"|(?:access|account|api|auth|private|encryption|shared|subscription)[._-]?key"
-)
+_SECRET_ASSIGNED = re.compile(text_of(__name__, "secret_keys.txt"), re.IGNORECASE | re.VERBOSE)
 
 
 def is_secret(name: str, value: object = None) -> bool:

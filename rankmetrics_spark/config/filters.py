@@ -13,7 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from rankmetrics_spark.config.fields import text
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark.doors import data_of, text_of
 from rankmetrics_spark.errors import ConfigError
 
 #: Functions that a filter may call: they compute with the values of one row, and with the clock at most.
@@ -40,21 +40,7 @@ _WORK = {name: times for what, times in (("twice", 2), ("three times", 3), ("ten
 #: Functions that make as much text as the longest text of the filter; a column counts as ten characters.
 _OF_TEXT = _WORDS["of text"]
 
-_TOKEN = re.compile(
-    r"""
-      (?P<space>[ \t\r\n]+)
-    # An r in front of a quote makes a raw text, in which a backslash means nothing. Where the r ends a number or a
-    # word, details of the lexer decide.
-    | (?P<refused>--|/\*|\|>|\w+[rR](?=['"]))
-    | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-    | (?P<quoted>`(?:[^`]|``)*`)
-    # A number with a point or an exponent, where it cannot be a part of a name.
-    | (?P<number>(?<![\w`).\]])(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)(?:[dDfF]|[bB][dD])?(?![\w.]))
-    | (?P<word>\w+)
-    | (?P<symbol>[-+*/%&|^~!<>=.,()\[\]]|::)
-    """,
-    re.VERBOSE | re.ASCII | re.DOTALL,
-)
+_TOKEN = re.compile(text_of(__name__, "tokens.txt"), re.VERBOSE | re.ASCII | re.DOTALL)
 PLACEHOLDER = "{date}"
 _BARE_DATE = re.compile(r"[{]date[}]|(?<!\w)\d{4}-\d{1,2}-\d{1,2}(?!\w)")
 _PART = r"(?:\w+|`(?:[^`/:\x00-\x1f]|``)+`)"

@@ -24,11 +24,15 @@ EXAMPLE_USERS = 20
 
 
 class Rate(NamedTuple):
-    """Words for a rate of a log: what it is a share of, the same as people say it, and what it says of a share."""
+    """A rate of a log: what it is a share of, the same as people say it, and what it says of a share.
+
+    ``parts`` are the counts that it divides; a rate of the whole log alone has none.
+    """
 
     of: str
     name: str
     sentence: str
+    parts: Sequence[str] = ()
 
 
 RATES = {name: Rate(**words) for name, words in data_of(__name__, "rates").items()}

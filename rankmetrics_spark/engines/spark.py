@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from rankmetrics_spark.doors import text_of
+from rankmetrics_spark.doors import settings_of, text_of
 from rankmetrics_spark.engines.sessions import temporary_folder
 from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
@@ -171,23 +171,9 @@ def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     logging = write_cached(cache_folder() / "log4j2.properties", text_of(__name__, "log4j2.properties"))
     java_options = "spark.driver.extraJavaOptions"
     return {
-        # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # The UI is not used here; it would need a port and a second at the start.
-        "spark.ui.enabled": "false",
-        # Ports on loopback then need a secret, which Spark creates for each local session.
-        "spark.authenticate": "true",
-        # Spark's progress bar would overwrite the one of the command line.
-        "spark.ui.showConsoleProgress": "false",
-        # In local mode, driver and executors share this heap; the default of 1g is small for tens of millions of rows.
-        "spark.driver.memory": "2g",
+        **settings_of(__name__, "local"),
         # With the default of 200, starting the tasks takes longer than their work.
         "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
-        # Dates and timestamps mean the same on every machine.
-        "spark.sql.session.timeZone": "UTC",
-        # Without Arrow, createDataFrame(pandas) stores a missing string as 'nan'.
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
         **conf,
         # As a URI, because a space in the path would end the option.
         java_options: f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get(java_options, '')}".rstrip(),

@@ -20,15 +20,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
 
 #: Rate -> the counts that it divides.
-_PARTS = {
-    "duplicate_rate": ("repeated", "rows"),
-    "tie_rate": ("tied", "evaluated"),
-    "gap_rate": ("gaps", "lists"),
-    "short_rate": ("short", "lists"),
-    "no_relevant_rate": ("no_relevant", "lists_of_population"),
-    "unjudged_rate": ("unjudged_lists", "lists"),
-    "graded_rate": ("graded_lists", "lists"),
-}
+_PARTS = {name: rate.parts for name, rate in RATES.items() if rate.parts}
 #: What a rate divides that is what others leave of the lists -> these others.
 _LEFT_OF_LISTS = {"unjudged_lists": "judged_lists", "lists_of_population": "lists_outside"}
 SHARED, UNMATCHED, OPEN = "shared_user_rate", "unmatched_event_rate", "open_window_rate"

@@ -24,6 +24,7 @@ from rankmetrics_spark.sinks.files import Files, of_disk
 
 #: Columns of the list of files: experiment, name, rows, and the sum of one column.
 MANIFEST = f"{EXPERIMENT} string, file string, n bigint, total bigint"
+_MANIFEST = pa.schema({EXPERIMENT: pa.string(), "file": pa.string(), "n": pa.int64(), "total": pa.int64()})
 #: Files that are written at the same time; PyArrow leaves Python's lock while it writes.
 WRITERS = 4
 
@@ -67,10 +68,8 @@ class Split:
         """In a task: rows that are sorted by experiment -> files; yields the list of files."""
         for experiment, table in _pieces(batches):
             file = self.write(experiment, table)
-            columns = ([file.experiment], [file.name], [file.rows], [file.total])
-            kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
+            row = {EXPERIMENT: file.experiment, "file": file.name, "n": file.rows, "total": file.total}
+            yield pa.RecordBatch.from_pylist([row], _MANIFEST)
 
     def of_folder(self, folder: str, sort: str, most: int) -> tuple[list[StagedFile], pa.Table | None] | None:
         """In this process: the rows of a staged folder -> files, in order of experiment and another column.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
@@ -269,26 +270,14 @@ def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     spill = folder / "spill"
     spill.mkdir()
-    return inherited | {
+    usual, fixed = (settings_of(__name__, name) for name in ("usual", "fixed"))
+    return {
+        **usual,
+        **inherited,
+        **fixed,
         FOLDER: str(folder),
-        "SAIL_MODE": "local",
-        "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(limits.memory),
         "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{spill}"]',
-        # Twice the default: each batch costs the same few calls.
-        "SAIL_EXECUTION__BATCH_SIZE": "16384",
         "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(limits.threads),
-        # A notebook may be idle over a weekend; the child ends with its process anyway.
-        "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(30 * 24 * 3600),
         "TOKIO_WORKER_THREADS": str(2 * limits.threads + _SPARE),
-        "RUST_LOG": "error",
-        "TZ": "UTC",
-        # Python steps already run in parallel.
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        # By default, glibc gives the arrays of a batch back to the system, which clears their pages for the next batch.
-        "MALLOC_MMAP_THRESHOLD_": os.environ.get("MALLOC_MMAP_THRESHOLD_", str(2**25)),
-        "MALLOC_TRIM_THRESHOLD_": os.environ.get("MALLOC_TRIM_THRESHOLD_", str(2**27)),
-        "ARROW_DEFAULT_MEMORY_POOL": os.environ.get("ARROW_DEFAULT_MEMORY_POOL", "system"),
     }
