@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme compared bench bench-small docs pictures wheel clean
-.PHONY: test-spark test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-spark test-verified test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
 .PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
 .PRECIOUS: .venvs/%/made .jars/%/made
@@ -86,6 +86,12 @@ test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what
 test-slow: venv .venvs/laptop/tools ## run what make test leaves out: simulations, peers, longer forms of its tests
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark --slow -m slow
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark --slow -m slow
+
+# Which of the ten parts of tests/spark, 0 to 9.
+PART ?= 0
+
+test-verified: venv .venvs/laptop/tools ## run a tenth of tests/spark on Sail, and derive each of its runs again on Spark; PART=3 chooses it
+	@.venvs/laptop/bin/python -m pytest --engine sail --verify-runs spark $$(ls tests/spark/test_*.py | awk 'NR % 10 == $(PART)')
 
 test-spark: venv ## run all of tests/spark on Spark, except what make test-slow runs
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark

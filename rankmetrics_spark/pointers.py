@@ -190,16 +190,17 @@ class Pointer:
         return sealed(document)
 
 
-#: Key of a pointer and of a plan: the SHA-256 of its text with an empty one.
+#: Key of a pointer, a record and a plan: the SHA-256 of its text with an empty one.
 SEAL = "sha256"
 #: Folder of the plan of an output, and the name of its check.
 REGISTERED = "registered"
 PLAN = f"{REGISTERED}/plan.json"
 
 
-def sealed(document: Mapping[str, Any]) -> str:
+def sealed(document: Mapping[str, Any], indent: int = 1) -> str:
     """A document as JSON with the digest of its text."""
-    return _with_digest(printable_json(json.dumps({SEAL: "", **document}, indent=1, ensure_ascii=False)))
+    whole = {SEAL: "", **{name: value for name, value in document.items() if name != SEAL}}
+    return _with_digest(printable_json(json.dumps(whole, indent=indent, ensure_ascii=False, default=str)))
 
 
 def _with_digest(text: str) -> str:

@@ -22,6 +22,8 @@ DIGEST_LEAVES_OUT = (
     "which items are shown, as long as none repeats otherwise and each keeps its grade",
     "ranks of rows without relevance, except the last one of a list",
     "scores, as long as they rank a list in the same way",
+    "intents of shown items",
+    "when lists were shown, beside the grades and tests that follow from it",
 )
 #: Counts that a record does not have.
 UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")

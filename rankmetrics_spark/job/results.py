@@ -394,7 +394,8 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], dat
 def write_unpublished(error: RankmetricsError, record: Record, store: Store, config: Config) -> None:
     """Give the error its record, and write the page of what was not published, if its libraries are there.
 
-    The record is written by now, and nothing else is: a run that is killed here has lost at most this page.
+    The record is written by now, and nothing else is: a run that is killed here has lost at most this page, or its
+    digest.
     """
     error.record = record.entries
     if record.entries["outcome"] == "done":  # its verdict is about the tests that are published
@@ -409,5 +410,6 @@ def write_unpublished(error: RankmetricsError, record: Record, store: Store, con
             path = store.write_page(rep.page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
             if path is None and config.report.file:
                 error.page = str(rep.write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
-            else:
+            elif path:
                 error.page = path
+                store.record(entries)  # again, with the digest of the page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,8 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.engines import ORDER, few_rows, in_order
-from rankmetrics_spark.errors import printable_json
-from rankmetrics_spark.pointers import REFUSED, Entry, Pointer, record_path, refused_folder
+from rankmetrics_spark.pointers import REFUSED, Entry, Pointer, record_path, refused_folder, sealed
 from rankmetrics_spark.schemas import CHECK_COLUMNS, DATE, EXPERIMENT, FAIL, NULL_PARTITION, RUN, Check
 from rankmetrics_spark.sinks.files import Files, of_disk
 
@@ -355,7 +353,7 @@ class Store(Protocol):
 
 def as_json(record: Mapping[str, Any]) -> str:
     """The run record as text, with sorted keys; the key of rows without an experiment is their partition folder."""
-    return printable_json(json.dumps(_sorted(record), indent=2, ensure_ascii=False, default=str))
+    return sealed(_sorted(record), indent=2)
 
 
 def _sorted(value: Any) -> Any:
@@ -383,9 +381,9 @@ def refused_checks(record: Mapping[str, Any]) -> pa.Table:
 
 
 def refuse(store: Store, record: Mapping[str, Any]) -> None:
-    """Write the record of a run that published nothing, and its checks."""
-    store.record(record)
+    """Write the checks of a run that published nothing, and its record, which has their digest."""
     store.refuse(record[RUN], refused_checks(record))
+    store.record(record)
 
 
 def refuse_on_disk(path: str | None, record: Mapping[str, Any]) -> None:

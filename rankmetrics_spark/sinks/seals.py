@@ -17,6 +17,7 @@ from rankmetrics_spark.sinks.partitions import NO_RUN
 #: Key of a record: path below the output -> SHA-256.
 FILES = "files"
 _CHUNK = 1 << 20
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 def sha256_of(files: Files, path: str) -> str:
@@ -46,7 +47,8 @@ def hashes(files: Files, date: str, run: str) -> dict[str, str]:
 def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
     """The same of the files with this id that the pointer names."""
     paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
-    paths += files.files(refused_folder(NO_RUN))
+    paths += [*files.files(refused_folder(NO_RUN)), *files.files(refused_folder(run))]
+    paths += [path for path in files.files("runs") if path == f"runs/{run}.html"]
     return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
 
 
@@ -90,6 +92,8 @@ def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
             found.append(f"{path} is not as it was written: its SHA-256 is not the one in {name}")
         else:
             known |= json.loads(files.read(path) or "{}").get(FILES, {})
+    others, of_refused = _of_others(files, pointer)
+    found, known = found + others, of_refused | known
     found += _of_files(files, pointer, known) if not found else []
     known_ids = {*map(run_in_name, known)}
     merged = [entry.run_id for entry in pointer.entries if entry.merged not in {"", *known_ids}]
@@ -98,10 +102,25 @@ def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
     return found, uncovered
 
 
+def _of_others(files: Files, pointer: Pointer) -> tuple[list[str], dict[str, str]]:
+    """Which records of runs that do not count on the date are not as they were written; the files of the others."""
+    names = {f"runs/{name}" for name in files.names("runs") if name.endswith(".json")}
+    paths = sorted(names - {record_path(entry.run_id) for entry in pointer.entries})
+    found, known = [], dict[str, str]()
+    for path, text in zip(paths, files.for_each(lambda path: _text(files, path), paths), strict=True):
+        if is_sealed(text := (text or "").removesuffix("\n")):
+            known |= json.loads(text).get(FILES, {})
+        # Without the key it is of an earlier version, unless the key is what has changed.
+        elif is_sealed(text) is False or _HASH.search(text[:90]) or not text.startswith("{") or text[-1:] != "}":
+            found.append(f"{path} is not as it was written: its digest is not that of its text")
+    return found, known
+
+
 def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator[str]:
     """The files that are others than the records say, that are missing, or that are on no record."""
     id_of = sw.ids_of(pointer)
-    expected = [path for path in known if path.startswith(refused_folder(NO_RUN)) or id_of(path) == run_in_name(path)]
+    of_runs = refused_folder(""), "runs/"
+    expected = [path for path in known if path.startswith(of_runs) or id_of(path) == run_in_name(path)]
     for path, digest in zip(expected, files.for_each(lambda path: sha256_of(files, path), expected), strict=True):
         if digest != known[path]:
             yield f"{path} {'is not as it was published' if digest else 'is missing'}: its SHA-256 is on record"

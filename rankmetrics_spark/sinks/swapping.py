@@ -7,7 +7,6 @@ Each can be repeated.
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileInfo
 
-from rankmetrics_spark.errors import OutputError, printable_json
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name
+from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name, sealed
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
@@ -293,7 +292,7 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
         pointer = pointer_of(files, str(record.get(DATE)))
         published = pointer is not None and run in pointer.run_of().values()
         record["outcome"] = "done" if published else "killed"
-        files.write(record_path(run), printable_json(json.dumps(record, indent=2, ensure_ascii=False)) + "\n")
+        files.write(record_path(run), sealed(record, indent=2) + "\n")
     drafts = files.drafts(record_path(run))
     if files.local and date is not None:
         # A disk has one writer at a time: the run that cleans up has locked the gate.

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import rankmetrics_spark
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Sink, load
-from rankmetrics_spark.errors import DifferenceError, InputError
+from rankmetrics_spark.errors import DifferenceError, InputError, MetricGateError
 from rankmetrics_spark.job import Outcome, Verified, results, verify
 from rankmetrics_spark.sinks import files_of, prune, seals
 from rankmetrics_spark.sinks.folders import DeltaFolder
@@ -236,7 +236,11 @@ def test_with_another_package_values_are_compared_within_bounds(
 
 
 def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path) -> None:
-    published(spark, tmp_path)
+    """Also in the records of a run that was replaced and of one that has failed, and in the checks of this one."""
+    settings = published(spark, tmp_path).record["config"]
+    run(spark, load(settings, date=DATE))
+    with pytest.raises(MetricGateError):
+        run(spark, load({**settings, "gates": [{"metric": "ap@5", "min": 1.0}]}, date=DATE))
     out, rng = tmp_path / "out", random.Random(55)
     files = files_of(str(out))
     before = contents(out)
@@ -245,6 +249,7 @@ def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path) -
     }
     assert seals.altered(files, DATE) == ([], [])
     names = sorted(before)
+    assert [name.partition("/")[0] for name in names].count("runs") == 4
     for n in range(1000):
         name = names[n % len(names)]
         data = bytearray(before[name])
