@@ -80,9 +80,9 @@ class Unjudged:
     def pairs(self) -> eng.ResultTable:
         """One row per (baseline, experiment_id, metric), over the users who are in both experiments.
 
-        n_unjudged (items of either list), n_open (of these, whose label can move the difference), n_fewest (with fewer
-        labels, nothing can be decided; of sums, where nothing is), difference (experiment - baseline, as judged), its
-        low and high, bounds (``exact``; ``enclosure``: no label leads beyond, perhaps none leads there), a sentence.
+        n_unjudged (items of either list), n_open (of these, whose label can move the difference), difference
+        (experiment - baseline, as judged), its low and high, bounds (``exact``; ``enclosure``: no label leads beyond,
+        perhaps none leads there), a sentence.
         """
         metrics, baseline = [*map(str, self._work.metrics)], self._work.allowed.baseline
         return self._final(partial(of_pairs.pair_rows, metrics=metrics, baseline=baseline), of_pairs.PAIRS)
@@ -108,7 +108,7 @@ class Unjudged:
 
     def _final(self, rows: _RowsOfSums, columns: Mapping[str, str], compares: bool = True) -> eng.ResultTable:
         step = partial(_sums, work=self._work, compares=compares)
-        counts = self._counts.selectExpr("string(NULL)", sch.EXPERIMENT, f"'{_READ}'", "string(NULL)", eng.SUMS)
+        counts = self._counts.selectExpr("string(NULL)", sch.EXPERIMENT, f"'{_READ}'", eng.SUMS)
         sums = frame.added_up(self._lists(may_fail=False), _SUMS, step).unionAll(counts)
         return frame.of_sums(sums, _SUMS, columns, partial(_rows_of_all, rows=rows, allowed=self._work.allowed))
 
@@ -255,7 +255,7 @@ def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
 
 
 def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[of_pairs.Key, Any]]:
-    """Yield the exact sums of some users by experiment, and by pair and weight if it compares."""
+    """Yield the exact sums of some users by experiment, and by pair if it compares."""
     arms = _read(batch)[0]
     for (name,), counts in frame.list_counts(batch):
         yield of_pairs.Key(None, name, _READ), counts

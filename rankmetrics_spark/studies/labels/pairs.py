@@ -19,7 +19,7 @@ from rankmetrics_spark.words import UNIT
 MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
 #: Columns of the tables of experiments and of pairs -> their types.
 PAIRS = sch.columns(
-    "string: baseline experiment_id metric; long: n_users n_unjudged n_open n_fewest; double: difference low high; "
+    "string: baseline experiment_id metric; long: n_users n_unjudged n_open; double: difference low high; "
     "string: bounds sentence"
 )
 #: Without a baseline every pair is compared, so there may not be more.
@@ -28,17 +28,14 @@ MOST_EXPERIMENTS = 20
 _SUMS = Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
 #: A difference below this part of the values is rounding.
 _SMALL = 1e-12
-#: Weights are rounded up to this many parts, so that there are few of them; the fewest labels stay a lower bound.
-_BITS = 2**10
 
 
 class Key(NamedTuple):
-    """What a row of sums is about: an experiment (no baseline), a pair, or the labels of a pair with one weight."""
+    """What a row of sums is about: an experiment (no baseline), or a pair."""
 
     baseline: str | None
     experiment: str | None
     metric: str
-    weight: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,7 @@ def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, 
 
 
 def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
-    """Yield the sums of each pair, and of the weights of its labels."""
+    """Yield the sums of each pair."""
     rows = arms.rows(bounds)
     for pair in pairs_of(arms.names, baseline):
         moves = Moves.of(arms, bounds, rows, pair)
@@ -172,11 +169,6 @@ def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) 
         of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
         numbers = (np.ones(n_users), *of_user, enclosed)
         yield key, _sums(numbers, (value, low, high), np.zeros(n_users, np.int64), 1)[0]
-        if bounds.kind == "sum":
-            parts, exponents = np.frexp(np.abs(moves.move[moving]))
-            weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)
-            for weight, number in zip(weights.tolist(), times, strict=True):
-                yield key._replace(weight=weight.hex()), np.array([number], np.int64)
 
 
 def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: int) -> Ints:
@@ -189,19 +181,19 @@ def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: in
 # ---- the rows of the results
 
 
-def _read(table: Any) -> tuple[dict[str, int], list[float | None], Sums]:
-    """Counts, means of the three values (None without a user), and their sums."""
+def _read(table: Any) -> tuple[dict[str, int], list[float | None]]:
+    """Counts, and means of the three values; None without a user."""
     sums = Sums(_SUMS, np.asarray(table)[None])
     counts = {name: int(sums[name][0]) for name in _SUMS.counts}
     known = counts["n_users"] and not counts["n_beyond"]
-    return counts, [float(sums.mean(name, "n_users")[0]) if known else None for name in _SUMS.values], sums
+    return counts, [float(sums.mean(name, "n_users")[0]) if known else None for name in _SUMS.values]
 
 
 def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
     """The rows of ``means``."""
     arms = [key for key in sums if key.baseline is None]
     for key in sorted(arms, key=lambda arm: (arm.experiment is None, str(arm.experiment), arm.metric)):
-        counts, values, _ = _read(sums[key])
+        counts, values = _read(sums[key])
         n = (counts[name] for name in ("n_users", "n_open", "n_unjudged"))
         yield dict(zip(MEANS, (key.experiment, key.metric, *n, *values), strict=True))
 
@@ -214,44 +206,26 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
     """
     names = sorted({key.experiment for key in sums if key.baseline is None}, key=str)
     check_known("experiment", [baseline], [name for name in names if name is not None])
-    weights: dict[Key, list[tuple[float, int]]] = {}
-    for key in sums:
-        if key.weight is not None:
-            weights.setdefault(key._replace(weight=None), []).append((float.fromhex(key.weight), int(sums[key][0])))
     nobody = np.zeros(len(_SUMS.columns), np.int64)
     for metric in metrics:
         for base, other in pairs_of(names, baseline):
             key = Key(names[base], names[other], metric)
-            counts, (value, low, high), exact = _read(sums.get(key, nobody))
-            gap = min(-exact["l"][0], exact["h"][0]) / 2**60
-            open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
+            counts, values = _read(sums.get(key, nobody))
             n = (counts[name] for name in ("n_users", "n_unjudged", "n_open"))
-            fewest = _fewest(gap, weights.get(key, [])) if open_ else None
             kind = "enclosure" if counts["n_enclosed"] else "exact"
-            row = dict(zip(PAIRS, (*key[:3], *n, fewest, value, low, high, kind, ""), strict=True))
+            row = dict(zip(PAIRS, (*key, *n, *values, kind, ""), strict=True))
             yield row | {"sentence": sentence(row)}
-
-
-def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:
-    """How many labels, the heaviest first, weigh more than a gap; None if all do not."""
-    n = 0
-    for weight, times in sorted(weights, reverse=True):
-        needed = int(gap // weight) + 1
-        if needed <= times:
-            return n + needed
-        n, gap = n + times, gap - weight * times
-    return None
 
 
 def sentence(row: Mapping[str, Any]) -> str:
     """What the bounds in a row of ``pairs`` say: of these users alone, so it never says "beats", which a test says.
 
     >>> row = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 4, "n_open": 3,
-    ...        "n_fewest": 2, "low": 0.1, "high": 0.2, "bounds": "exact"}
+    ...        "low": 0.1, "high": 0.2, "bounds": "exact"}
     >>> sentence(row)
     'b is ahead of a on mean Precision@5 whatever the labels of the 4 unjudged items are: by 0.1 to 0.2'
     >>> sentence(row | {"low": -0.1}).partition("; ")[2]
-    '3 more judgements could decide, and fewer than 2 cannot'
+    '3 more judgements could decide'
     """
     a, b, n = row["baseline"], row["experiment_id"], row["n_unjudged"]
     metric = parse(row["metric"]).headline
@@ -273,12 +247,11 @@ def sentence(row: Mapping[str, Any]) -> str:
     if high <= _SMALL:
         return f"{a} is not behind {b} {whatever}: ahead by up to {-low:.4g}"
     by = "by" if row["bounds"] == "exact" else "by at most"
-    fewest = f", and fewer than {row['n_fewest']:,} cannot" if (row["n_fewest"] or 0) > 1 else ""
     judgements = "judgement" if row["n_open"] == 1 else "judgements"
     return (
         f"The judgements do not say who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
         f"{-low:.4g}, with those that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more "
-        f"{judgements} could decide{fewest}"
+        f"{judgements} could decide"
     )
 
 
