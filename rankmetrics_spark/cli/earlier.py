@@ -14,7 +14,7 @@ from rankmetrics_spark.engines import few_rows, unit_of
 from rankmetrics_spark.errors import ConfigError, InputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import Compared, notes_of_runs, seconds_of
+from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -105,7 +105,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
         tables["decomposition"] = comparison.decomposition(split, section, column)
     shown = {name: [row.asDict() for row in few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
     dates = days.dates if days else (date,)
-    more = comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
+    more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
+    more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += sinks.unreadable_pointers(root)
     more += notes_of_runs(records_in(root) or [], pointers, dates, section)
     return Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)

@@ -1,6 +1,9 @@
 from .daily import UserDays as UserDays
 from .daily import add_days as add_days
 from .families import Question as Question
+from .forecasts import Outlook as Outlook
+from .forecasts import outlook as outlook
+from .forecasts import outlooks as outlooks
 from .labelling import LabelPlan as LabelPlan
 from .labelling import plan_labels as plan_labels
 from .measures import KINDS as KINDS

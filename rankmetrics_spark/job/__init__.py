@@ -443,12 +443,17 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
     parts = results.parts_of(config.comparison, counts, users.table.by_test)
     of_plan = registering.checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
 
-    def verdict() -> list[str]:
+    def verdict_of(now: Earlier) -> list[str]:
+        # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
+        known = replace(earlier, dated=None)
+        if now is earlier and earlier.dated is not None:
+            # The users of this day are staged by now; computing them again would cost more than reading them.
+            known = earlier.with_day(plan, written["user_metrics"].rows, config)
         as_registered = dict.fromkeys(f"{check.sentence}." for check in of_plan if check.experiment in context.counts)
-        return [*results.verdict_sentences(written.get("comparisons"), plan, earlier), *as_registered]
+        return [*results.verdict_sentences(written.get("comparisons"), plan, config, known), *as_registered]
 
     with context.steps("verdict"):
-        record.entries["verdict"] = verdict()
+        record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     if period := earlier.as_record(counts):
         record.entries["period"] = period
         record.entries["notes"] += earlier.notes(plan)
@@ -478,7 +483,7 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
         context.failed.append(str(context.withheld))
     elif context.withheld:
         _withhold(context, staged, arms)
-        record.entries["verdict"] = verdict()
+        record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, context.counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table

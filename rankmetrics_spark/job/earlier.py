@@ -31,6 +31,7 @@ class Earlier:
         looks: (baseline, candidate, metric) -> the number of this look.
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
         dated: One row per experiment, user and date of them; None like ``users``.
+        published: The rows of ``dated`` that other runs have stored; None if there are none.
         pointers: What is published on these days, without that of this run.
         seen: The other days that are published, as far as anything of this run reads them.
     """
@@ -39,6 +40,7 @@ class Earlier:
     looks: LookNumbers = field(default_factory=unknown_looks)
     users: DataFrame | None = None
     dated: DataFrame | None = None
+    published: DataFrame | None = None
     pointers: Mapping[str, Pointer] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
 
@@ -114,8 +116,16 @@ class Earlier:
             of_arms = tables.assigned.since_exposure(parts).where(F.col(sch.EXPERIMENT).isin(names))
             days = comparison.period_rows(of_arms, self.days, daily=True).drop(sch.N_DAYS, sch.FIRST_DATE)
             published = days if published is None else days.unionByName(published, allowMissingColumns=True)
-        dated = own if published is None else own.unionByName(published, allowMissingColumns=True)
-        return replace(self, dated=dated, users=comparison.period_rows(dated, self.days))
+        earlier = replace(self, published=published).with_day(plan, rows, config)
+        assert earlier.dated is not None
+        return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
+
+    def with_day(self, plan: Plan, rows: DataFrame, config: Config) -> Earlier:
+        """The same published days, with these rows for the day of the run."""
+        own = self._of_day(plan, rows, config)
+        if self.published is None:
+            return replace(self, dated=own)
+        return replace(self, dated=own.unionByName(self.published, allowMissingColumns=True))
 
     @staticmethod
     def _of_day(plan: Plan, rows: DataFrame, config: Config) -> DataFrame:

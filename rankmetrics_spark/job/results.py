@@ -201,7 +201,7 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
     return rows
 
 
-def verdict_sentences(comparisons: Written | None, plan: Plan, earlier: Earlier) -> list[str]:
+def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, earlier: Earlier) -> list[str]:
     """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
         return rep.sentences_of_period(earlier.days)
@@ -213,7 +213,10 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, earlier: Earlier)
         )
         rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
         n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
-    return [*rep.verdict_of(rows, plan.scoring.metrics, n_more), *rep.sentences_of_period(earlier.days)]
+    metrics, outlook = plan.scoring.metrics, []
+    if earlier.days is not None and earlier.dated is not None:
+        outlook = rep.outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
+    return [*rep.verdict_of(rows, metrics, n_more), *outlook, *rep.sentences_of_period(earlier.days)]
 
 
 # ---- checks

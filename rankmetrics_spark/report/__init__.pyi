@@ -59,6 +59,7 @@ from .periods import figures_of_period as figures_of_period
 from .periods import figures_of_run as figures_of_run
 from .periods import merged_record as merged_record
 from .periods import notes_of_runs as notes_of_runs
+from .periods import outlook_of as outlook_of
 from .periods import period_of as period_of
 from .periods import shown_rows as shown_rows
 from .read import FolderTables as FolderTables
@@ -81,6 +82,7 @@ from .terminal import print_verdict as print_verdict
 from .trust import check_rows as check_rows
 from .trust import checks as checks
 from .verdict import MOST_SENTENCES as MOST_SENTENCES
+from .verdict import outlook_sentence as outlook_sentence
 from .verdict import sentence as sentence
 from .verdict import sentences_of_period as sentences_of_period
 from .verdict import verdict_of as verdict_of

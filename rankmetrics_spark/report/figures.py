@@ -194,6 +194,7 @@ class Figures:
         n_comparisons: Rows of ``comparisons`` of the date, where ``comparisons`` lacks some segments.
         order: The metrics in the order of the run, where there is no record that says it.
         days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
+        outlook: When open comparisons of the period could find an effect, in words.
         uneven: Which metrics and segments some of its days were stored without, in words.
         checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
         examples: Users who lost and gained most, with their lists; None unless asked for.
@@ -215,6 +216,7 @@ class Figures:
     n_comparisons: int = 0
     order: Sequence[str] = ()
     days: Days | None = None
+    outlook: Sequence[str] = ()
     uneven: Sequence[str] = ()
     checks: Sequence[Row] = ()
     examples: Examples | None = None

@@ -190,6 +190,7 @@ def _context(figures: Figures) -> dict[str, Any]:
     not_published = ""
     if record.get("outcome") == "failed":
         not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
+    outlook = [f"{line}." for line in figures.outlook]
     turned = sentences_of_reversals(figures.found, figures.primary_name)
     beside = [f"{line}." for line in turned[:MOST_TURNED]]
     margins = [*filter(None, map(sentence_of_margin, figures.compared))]
@@ -202,8 +203,11 @@ def _context(figures: Figures) -> dict[str, Any]:
         "days": figures.days,
         "answer": answer,
         "newer": overview.newer_failures(figures),
-        "outlook": beside,
-        "development": over_time.sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+        "outlook": [*beside, *(() if answer.won else outlook)],
+        "development": [
+            *over_time.sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+            *(outlook if answer.won else ()),
+        ],
         "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
         "differing": sentences.sentences_of_segments(figures.comparisons, figures.primary),
         "checks": checks,

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from rankmetrics_spark import comparison, config as cfg, road, schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History, Pointer, unpublished
-from rankmetrics_spark.report import read, trust
+from rankmetrics_spark.report import read, trust, verdict
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
@@ -201,10 +201,38 @@ def _figures(
     draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
+    gates = [cfg.Gate.read(gate) for gate in config.get("gates") or ()]
+    of_all = [dict(found.row) for found in draft.compared]
+    draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics, gates))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
     dates, experiments = days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS]
     return replace(draft, trend=tables.of_all("experiment_metrics", dates, experiments))
+
+
+def outlook_of(
+    rows: Sequence[Record],
+    users: DataFrame,
+    days: cfg.Days,
+    section: cfg.Comparison,
+    metrics: Sequence[Metric],
+    gates: Sequence[cfg.Gate] = (),
+) -> list[str]:
+    """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
+
+    Args:
+        rows: Rows of ``comparisons`` over the period.
+        users: One row per (experiment_id, user_id, evaluation_date).
+        days: The days of the period.
+        section: How the rows were made.
+        metrics: In the order of the run.
+        gates: Limits of drops, which are the effects of interest.
+    """
+    metric = Figures((), rows).deciding_of(metrics)
+    # How fast clusters, or triggered users, arrive is not counted.
+    if metric is None or section.cluster is not None or section.trigger is not None:
+        return []
+    return [verdict.outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
 
 #: Keys of a comparison that a command gives anew.

@@ -225,7 +225,7 @@ class Compared:
         more: Further tables by name: users with the largest ``losses`` and ``gains``, and the ``decomposition``.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
-        notes: What some days were stored without, and what their runs were asked for that this comparison is not.
+        outlook: When open comparisons of the period could find an effect, and what some days were stored without.
     """
 
     date: str
@@ -234,7 +234,7 @@ class Compared:
     more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     metrics: Sequence[Metric] = ()
     days: Days | None = None
-    notes: Sequence[str] = ()
+    outlook: Sequence[str] = ()
 
     @property
     def of_day(self) -> str:
@@ -251,7 +251,7 @@ def print_all(of: Compared, style: str) -> None:
         of: Them; CSV holds the first of the further tables instead of the comparisons.
         style: ``table``, ``json`` or ``csv``.
     """
-    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.notes]
+    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.outlook]
     said += verdict.sentences_of_period(days)
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import findings as fd, schemas as sch
 from rankmetrics_spark.config import Days, without_gap
@@ -13,6 +14,9 @@ from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import beside
 from rankmetrics_spark.report.assets import WORDS
 from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Fact
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison import Outlook
 
 Row = Mapping[str, Any]
 
@@ -181,6 +185,56 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
             "has no such limit"
         )
     return lines
+
+
+def outlook_sentence(outlook: Outlook) -> str:
+    """When an open comparison could find an effect, in words that promise nothing.
+
+    >>> from types import SimpleNamespace
+    >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
+    ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
+    ...                        has_new_users=True, looks=None, power=0.8)
+    >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
+    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days or
+    fewer (about 24,000 users, looked at once) to be found with a probability of 80 %'
+    """
+    share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
+    effect = size if share is None else f"{100 * share:.3g} %"
+    limit = f", {outlook.limit}" if outlook.limit else ""
+    takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
+    users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} {UNITS}"
+    chance = Finding({}, power=outlook.power).with_power
+    looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
+    last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
+    find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
+    find += " or more" if share is None else " % or more"
+    if outlook.days and outlook.has_new_users:
+        # The new users are a lower bound.
+        fewer = " or fewer" if outlook.days > 1 else ""
+        text = f"if {UNITS} keep arriving as they do, {takes}{fewer} ({users}, {looks}) to be found{chance}"
+    elif outlook.days:
+        text = f"no new {UNITS} arrive; if the same ones keep coming, {takes} ({looks}) to be found{chance}"
+    elif outlook.has_new_users:
+        text = f"if {UNITS} keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
+        text += f"{effect}{limit}{',' if limit else ''} takes {users} to be found{chance}"
+    else:
+        text = f"no new {UNITS} arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
+        text += f"not of {effect}{limit}"
+    return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(parse(outlook.metric))}: {text}"
+
+
+def _never_rounded_down(effect: float) -> str:
+    """Two digits of an effect that is large enough.
+
+    >>> _never_rounded_down(2.801), _never_rounded_down(0.0112), _never_rounded_down(0.05), _never_rounded_down(118)
+    ('2.9', '0.012', '0.05', '120')
+    """
+    digits = 1 - math.floor(math.log10(effect))
+    return f"{round(math.ceil(round(effect * 10.0**digits, 6)) / 10.0**digits, max(digits, 0)):.15g}"
+
+
+def _days(n: int) -> str:
+    return "1 more day" if n == 1 else f"{n} more days"
 
 
 def sentence(row: Row, metric: Metric) -> str:

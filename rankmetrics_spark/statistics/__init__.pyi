@@ -47,6 +47,7 @@ from .planning import Arrivals as Arrivals
 from .planning import Design as Design
 from .planning import first_day as first_day
 from .planning import new_users as new_users
+from .planning import round_below as round_below
 from .ratios import Denominator as Denominator
 from .ratios import denominator_independent as denominator_independent
 from .ratios import denominator_paired as denominator_paired

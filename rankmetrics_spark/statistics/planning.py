@@ -4,6 +4,7 @@ Stored days are measured. Later days are expected: users by what the stored days
 variance by what more lists of the same users take away from it.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,13 @@ class Arrivals:
         explained = variance - float(self.residual[-1])
         left = np.maximum(expected - explained, within * shrinking)
         return np.concatenate([self.variance[:days], expected]), np.concatenate([self.residual[:days], left])
+
+    def growth(self, more: int) -> tuple[Floats, Floats]:
+        """(more,) users, and standard errors of their mean, on further days, as multiples of the last stored day's."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            users = self.users_by(self.days + more) / self.users[-1]
+            variance = self.variances_by(self.days + more)[0] / self.variance[-1]
+            return users[self.days :], np.sqrt(variance / users)[self.days :]
 
     @property
     def users_error(self) -> float | None:
@@ -169,3 +177,20 @@ def first_day(effects: Floats, effect: float) -> int | None:
     """
     enough = np.flatnonzero(np.nan_to_num(effects, nan=np.inf) <= effect)
     return int(enough[0]) + 1 if len(enough) else None
+
+
+#: Times a power of ten.
+ROUND_NUMBERS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+
+
+def round_below(value: float) -> float:
+    """The largest round number that is at most two thirds of ``value``, a number above 0.
+
+    Two thirds need 2.25 times the users, and half would need 4 times: more than stored days allow to expect.
+
+    >>> round_below(3.9), round_below(0.75), round_below(1.2), round_below(15), round_below(0.0016)
+    (2.5, 0.5, 0.8, 10.0, 0.001)
+    """
+    limit = value * 2 / 3 * (1 + 1e-12)
+    power = 10.0 ** math.floor(math.log10(limit))
+    return round(max(each for each in ROUND_NUMBERS if each * power <= limit) * power, 15)

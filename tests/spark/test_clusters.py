@@ -144,4 +144,4 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     assert kept == {"min": "2026-11-21 alone"}
     assert {row["name"] for row in figures.checks} >= {"max_drop", "min", "days", "n_users"}
     # Neither counts clusters.
-    assert not figures.over_time
+    assert not figures.outlook and not figures.over_time
