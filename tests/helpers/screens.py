@@ -40,5 +40,5 @@ def units(figures: Figures) -> Sequence[set[bool]]:
     table: Any = re.findall(r"<tr>(.*?)</tr>", as_html(figures).partition("<table")[2])
     columns = zip(*(re.findall(r"<td[^>]*>(.*?)</td>", line)[2:] for line in table[1:]), strict=True)
     # A difference follows its mark; the margin of a mean has none.
-    marked = (re.findall(r"(?:&#\d+;|\?) ([^<]*)<", "".join(column)) for column in columns)
+    marked = (re.findall(r"[▲▼≈?] ([^<]*)<", "".join(column)) for column in columns)
     return [{"%" in difference for difference in differences} for differences in marked]
