@@ -270,14 +270,9 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
 def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     """Where the tables are that this run wrote, and where its record is; without passwords.
 
-    >>> rows = {"in": 2, "evaluated": 2, "quarantined": 0}
-    >>> paths_text("out", {"rows": rows}, "out/runs/a.json")
-    'tables in out: experiment_metrics, user_metrics; run record: out/runs/a.json'
+    >>> paths_text("out", {"tables": {"checks": {"rows": 2}, "quarantine": {"rows": 0}}}, "out/runs/a.json")
+    'tables in out: checks; run record: out/runs/a.json'
     """
-    rows = record["rows"]
-    names = ["experiment_metrics", "user_metrics"] * (rows["evaluated"] > 0)
-    names += ["comparisons"] * bool(record.get("verdict"))
-    names += ["quarantine"] * (rows["quarantined"] > 0)
-    names += ["checks"] * ("checks" in record.get("tables", ()))
+    names = [name for name, table in record.get("tables", {}).items() if table["rows"]]
     tables = f"tables in {path}: {', '.join(names)}; " if names else ""
     return printable(without_secrets(f"{tables}run record: {record_path}"))

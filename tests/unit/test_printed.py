@@ -182,9 +182,9 @@ def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
     assert rep.blocks(lambda some: shown, [1, 2, 3], wide) == [[1, 2, 3]]
 
 
-@pytest.mark.parametrize(("evaluated", "quarantined", "tables"), json_cases("tables that were written"))
-def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined: int, tables: str) -> None:
-    record = {"rows": {"in": evaluated + quarantined, "evaluated": evaluated, "quarantined": quarantined}}
+@pytest.mark.parametrize(("users", "quarantined", "tables"), json_cases("tables that were written"))
+def test_only_the_tables_that_were_written_are_named(users: int, quarantined: int, tables: str) -> None:
+    record = {"tables": {"user_metrics": {"rows": users}, "quarantine": {"rows": quarantined}}}
     assert rep.paths_text("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
     assert "hush" not in rep.paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
 
