@@ -206,13 +206,7 @@ def effect_over_time(
 def development(table: tables.UserTable, comparison: cfg.Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
-    of_users = {"mean_over": ("users", "users"), "cluster": (None, "null"), "only_changed": (False, "false")}
-    none = (None, "null")
-    for name, (usual, word) in (of_users | {"trigger": none, "cap": none, "strata": ((), "empty")}).items():
-        if (value := getattr(comparison, name)) != usual:
-            which = "all " if name in ("only_changed", "trigger") else ""
-            why = f"{word}, since an effect over time is one of {which}users"
-            raise cfg.refuse(comparison.path_of(name), value, why)
+    comparison.check("over_time")
     start = None
     if dates is not None:
         start, last = (cfg.day("dates", date) for date in periods.first_and_last(dates))

@@ -140,30 +140,32 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     # Fail if an engine has lost the order of the rows: a user in two places would count twice.
     if (hashes[1:] < hashes[:-1]).any():
         raise RuntimeError("the rows of a user did not arrive one after the other")
-    # What was not asked for has no column.
-    is_clustered, changes, triggers = (
-        name in table.column_names for name in (tables.MEMBER, tables.LISTS_HASH, tables.TRIGGERED)
-    )
-    nameless = (
-        {tables.MEMBER: tables.NAMELESS[0]} if is_clustered else dict(zip(tables.HASHES, tables.NAMELESS, strict=True))
-    )
+    names = {*table.column_names}
+
+    def column(name: str, kind: type[Any]) -> Any:
+        """(n,) values of a column; None where it was not asked for."""
+        return np.asarray(table.column(name).to_numpy(), kind) if name in names else None
+
+    nameless = dict(zip(tables.HASHES, tables.NAMELESS, strict=True))
+    if (member := column(tables.MEMBER, np.int64)) is not None:
+        nameless = {tables.MEMBER: tables.NAMELESS[0]}
     if np.logical_and.reduce([table.column(name).to_numpy() == value for name, value in nameless.items()]).any():
         raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
                          "others would count as one person")  # fmt: skip
-    if tables.REPEATED in table.column_names:
+    if tables.REPEATED in names:
         refuse_repeats(table.column(tables.REPEATED).to_numpy(), of_days=True)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*splits(layout.segments, codes, layout.combinations, len(user))]
-    strata, stratum = ([], None) if tables.STRATUM not in table.column_names else _coded(table.column(tables.STRATUM))
+    strata, stratum = _coded(table.column(tables.STRATUM)) if tables.STRATUM in names else ([], None)
     if stratum is not None:
         if len(strata) > ms.MOST_STRATA:
             raise ConfigError(f"comparison.strata are {len(strata):,}; allowed: {ms.MOST_STRATA:,} at most")
         order = sorted(range(len(strata)), key=lambda i: str(strata[i]))
         strata, stratum = [str(strata[i]) for i in order], np.argsort(order)[stratum]
-    if changes and (hashed := table.column(tables.LISTS_HASH)).null_count:
+    if tables.LISTS_HASH in names and (hashed := table.column(tables.LISTS_HASH)).null_count:
         name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
         raise InputError(
             f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
@@ -175,38 +177,27 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         experiments=experiments,
         experiment=experiment,
         segments=split if layout.whole else split[1:],
-        values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
+        values={metric: column(name, float) for metric, name in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
-        before=_numbers_of(table, tables.BEFORE, layout.metrics),
-        before_own=_numbers_of(table, tables.BEFORE_OWN, layout.metrics),
-        lists=_numbers_of(table, tables.LISTS, layout.metrics),
-        member=table.column(tables.MEMBER).to_numpy().view(np.uint64) if is_clustered else None,
-        alone=np.asarray(table.column(tables.IS_ALONE).to_numpy(), bool) if is_clustered else None,
-        lists_hash=np.asarray(table.column(tables.LISTS_HASH).to_numpy(), np.int64) if changes else None,
-        without=_numbers_of(table, tables.WITHOUT, layout.metrics),
-        triggered=np.asarray(table.column(tables.TRIGGERED).to_numpy(), bool) if triggers else None,
-        machine=_numbers_of(table, tables.MACHINE, layout.metrics),
+        member=None if member is None else member.view(np.uint64),
+        alone=column(tables.IS_ALONE, bool),
+        lists_hash=column(tables.LISTS_HASH, np.int64),
+        triggered=column(tables.TRIGGERED, bool),
         strata=[*map(str, strata)],
         stratum=stratum,
-        in_part=_doubles(table.column(tables.TO_JUDGE)) > 0 if tables.TO_JUDGE in table.column_names else None,
-        chance=_doubles(table.column(tables.CHANCE)) if tables.CHANCE in table.column_names else None,
-        shown=np.nan_to_num(_doubles(table.column(tables.SHOWN))) if tables.SHOWN in table.column_names else None,
+        in_part=None if (to_judge := column(tables.TO_JUDGE, float)) is None else to_judge > 0,
+        chance=column(tables.CHANCE, float),
+        shown=None if (shown := column(tables.SHOWN, float)) is None else np.nan_to_num(shown),
+        **{
+            field: {metric: column(prefix + name, float) for metric, name in layout.metrics if prefix + name in names}
+            for field, prefix in tables.OF_METRICS.items()
+        },
     )
-
-
-def _numbers_of(table: pa.Table, prefix: str, metrics: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Metric -> (n,) further numbers, as far as the table has them."""
-    columns = set(table.column_names)
-    return {metric: _doubles(table.column(prefix + name)) for metric, name in metrics if prefix + name in columns}
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:
     whole = column.combine_chunks()
     return eng.coded(whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole)
-
-
-def _doubles(column: pa.ChunkedArray) -> Any:
-    return column.to_numpy().astype(np.float64)
 
 
 def as_batches(totals: ms.Totals) -> Iterator[pa.RecordBatch]:

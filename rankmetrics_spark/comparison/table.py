@@ -30,7 +30,9 @@ BEFORE_OWN = "_before_own_"
 LISTS = "_lists_"
 #: Prefix of columns with the share of a user's lists that have no value of a metric.
 WITHOUT = "_without_"
-MACHINE, TO_JUDGE, CHANCE, SHOWN = sch.MACHINE, sch.TO_JUDGE, sch.CHANCE, sch.N_SHOWN
+TO_JUDGE, CHANCE, SHOWN = sch.TO_JUDGE, sch.CHANCE, sch.N_SHOWN
+#: What rows of users have of each metric -> the prefix of its columns.
+OF_METRICS = {"before": BEFORE, "before_own": BEFORE_OWN, "lists": LISTS, "without": WITHOUT, "machine": sch.MACHINE}
 #: Column with a hash of the lists of a user.
 LISTS_HASH = "_lists_hash"
 #: Columns of a row of a cluster: the hash of its user, and whether the user has no cluster.

@@ -94,7 +94,11 @@ class Section:
             checked[name] = None if value is None else metadata["read"](path, value)
         self._settle(**checked)
         for each in reversed(type(self).__mro__):
-            check_rules(each.__name__, self, self.paths_of_fields())
+            self.check(each.__name__)
+
+    def check(self, rules: str) -> None:
+        """Refuse values that do not go together by these rules: see ``check_rules``."""
+        check_rules(rules, self, self.paths_of_fields())
 
     def path_of(self, name: str) -> str:
         """What messages call a field, such as ``source.columns``."""

@@ -578,3 +578,13 @@ def test_a_baseline_whose_rows_are_late_is_worth_another_try(call: Call, tmp_pat
     assert refusal() == late
     parquet(tmp_path / "log", faulty)
     assert refusal() == (4, "all 3 rows are faulty, so no experiment has a result to compare")
+
+
+def test_thousands_of_users_who_share_a_difference_are_tied(spark: SparkSession) -> None:
+    # 4,000**3, the term of ties, has two parts.
+    changes = np.repeat([0.5, -0.5], [2_050, 1_950])
+    values = {"a": 0.5 + 0 * changes, "b": 0.5 + changes}
+    parts = [pd.DataFrame({"experiment_id": name, "user_id": map(str, range(4_000)), "ap": each, "n_relevant": 1})
+             for name, each in values.items()]  # fmt: skip
+    (row,) = compare(spark.createDataFrame(pd.concat(parts)), "a", wilcoxon=True).collect()
+    assert row["p_wilcoxon"] == pytest.approx(stats.wilcoxon(changes, method="approx").pvalue, rel=1e-10)
