@@ -53,7 +53,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     _say_report(shown.report.file)
     if SUBMITTED in os.environ:  # in a log, the answer again, as the last line
         answer = (outcome.record["verdict"] or ["published"])[0]
-        opts.note.print(f"{outcome.record['evaluation_date']}: {answer}", soft_wrap=True)
+        opts.note.lines(f"{outcome.record['evaluation_date']}: {answer}")
     opts.end_days((*earlier, loaded), failed)
 
 
@@ -64,7 +64,7 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
     choice = choose(engine, local=True)
     output = output or ("out/demo" if log["days"] == 1 else "out/days")
     made = tools.make_log(Path(output) / "input", **log)
-    opts.note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
+    opts.note.lines(f"made an impression log of {made.rows:,} rows; {made.known}")
     file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
     *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
     written, *_ = _evaluate(last, style, choice, segments, earlier)
@@ -110,7 +110,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(opts.choose_for(folder, engine, master), read)
     )
     if figures.examples and figures.examples.note:
-        opts.say.print(f"warning: {figures.examples.note}", soft_wrap=True)
+        opts.say.lines(f"warning: {figures.examples.note}")
     path = rep.write_page(figures, html)
     _say_report(str(path))
 
@@ -145,7 +145,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
     choice = choose(engine, master)
     config = first.first_config(request, first.sample_of(request, lambda work: opts.on_session(choice, work)))
     first.write_first_config(config, file)
-    opts.note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
+    opts.note.lines(f"wrote {output}, whose comments say what was guessed: {config.in_words()}")
     day = config.dates[-1] if config.dates else None
     loaded = opts.loaded(output, (), date=day)
     rows, refusal = opts.on_session(choice, lambda spark: first.sample_means(spark, loaded, config))
@@ -153,9 +153,9 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         rep.LIST_PRINTERS[style](rows)
     # What is odd in the log, and what only the user knows and was not asked.
     unasked = (f"not asked without a terminal: {question}" for question in (() if first.asks() else config.unsettled()))
-    opts.say.lines((*refusal, *config.notes(), *unasked))
+    opts.say.lines(*refusal, *config.notes(), *unasked)
     what = f"means of {config.part}; next" if rows else "once that is settled"
-    opts.note.print(f"{what}: {first.next_command(output, date=day)}", soft_wrap=True)
+    opts.note.lines(f"{what}: {first.next_command(output, date=day)}")
 
 
 @main.command()
@@ -180,7 +180,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     rep.LIST_PRINTERS[style](rows)
     words = next_command(config, options["overrides"], options["date"])
-    opts.note.print(f"nothing was computed; to run it: {words}", soft_wrap=True)
+    opts.note.lines(f"nothing was computed; to run it: {words}")
 
 
 @main.command()
@@ -220,12 +220,12 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     if request.over_time:
         days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
         if style != "table":
-            opts.note.print(f"{UNITS} of {days.sentence_part}", soft_wrap=True)
+            opts.note.lines(f"{UNITS} of {days.sentence_part}")
         rep.print_over_time(days, rows, style, metrics)
         return
     result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
-        opts.note.print(result.of_day, soft_wrap=True)
+        opts.note.lines(result.of_day)
     rep.print_all(result, style)
 
 
@@ -271,7 +271,7 @@ for _command in (forget, plan, prune, recompute, register, runs, status, verify)
 
 def _say_report(file: str | None, without: str = "") -> None:
     if file or without:
-        opts.note.print(f"open the report: {without_secrets(str(Path(file)))}" if file else without, soft_wrap=True)
+        opts.note.lines(f"open the report: {without_secrets(str(Path(file)))}" if file else without)
 
 
 def _evaluate(

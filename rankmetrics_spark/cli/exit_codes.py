@@ -14,13 +14,23 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.text import Text
 
 from rankmetrics_spark import errors as err
+from rankmetrics_spark.report import folded
 
 #: Whether each stage is printed with its seconds, and the stack trace of an error of Spark.
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
 
 
+class Folding(Console):
+    """Breaks sentences at spaces on a terminal, which would break them anywhere; a path stays whole."""
+
+    def lines(self, *texts: str) -> None:
+        """Print sentences, each on a line of its own."""
+        for text in texts:
+            self.print(folded(text, self.width) if self.is_terminal else text, soft_wrap=True)
+
+
 @contextmanager
-def exit_codes(say: Console) -> Iterator[None]:
+def exit_codes(say: Folding) -> Iterator[None]:
     """Report a user's mistake in one sentence and exit with its code.
 
     Args:
@@ -63,9 +73,9 @@ def exit_codes(say: Console) -> Iterator[None]:
         _fail(say, err.RankmetricsError(f"{failed}; -v, or {err.TRACE}=1, shows its whole error"))
 
 
-def _fail(say: Console, error: err.RankmetricsError) -> NoReturn:
+def _fail(say: Folding, error: err.RankmetricsError) -> NoReturn:
     say.quiet = False
-    say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
+    say.lines(f"rankmetrics: {error}")
     sys.exit(error.exit_code)
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from rankmetrics_spark import config as cfg, errors as err, report as rep
-from rankmetrics_spark.cli.exit_codes import exit_codes, live, verbose
+from rankmetrics_spark.cli.exit_codes import Folding, exit_codes, live, verbose
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rankmetrics_spark.job import Outcome
-
-
-class Folding(Console):
-    """Breaks sentences at spaces on a terminal, which would break them anywhere; a path stays whole."""
-
-    def print(self, *objects: Any, **more: Any) -> None:
-        """As in ``Console``; with ``soft_wrap``, lines of a terminal break at spaces."""
-        if more.get("soft_wrap") and self.is_terminal:
-            objects = tuple(rep.folded(each, self.width) if isinstance(each, str) else each for each in objects)
-        super().print(*objects, **more)
-
-    def lines(self, texts: Iterable[str]) -> None:
-        """Print sentences, each on a line of its own."""
-        for text in texts:
-            self.print(text, soft_wrap=True)
 
 
 # Paths and ids are text: no markup, no emoji.
@@ -280,7 +264,7 @@ def configs_of_days(
     configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
     if len(configs) > 1 and configs[0].source == configs[-1].source:
         text = "the source names no {date}, so all of these days are the same log, and a period counts it as often"
-        say.print(f"warning: {text}: put {{date}} in source.path or source.where", soft_wrap=True)
+        say.lines(f"warning: {text}: put {{date}} in source.path or source.where")
     return configs
 
 
@@ -298,8 +282,8 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
     # People can read the result before the report is written.
     sys.stdout.flush()
     for line in rep.accounting(outcome.record):
-        (say if line.startswith("warning: ") else note).print(line, soft_wrap=True)
-    note.print(rep.paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+        (say if line.startswith("warning: ") else note).lines(line)
+    note.lines(rep.paths_text(outcome.path, outcome.record, outcome.record_path))
 
 
 def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:
@@ -311,7 +295,7 @@ def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:
         elif any(check.status == FAIL for check in checks):
             rep.print_gates(checks, "rates of the log and their margins")
     if error.page:
-        say.print(f"open the page, which is not published: {err.without_secrets(error.page)}", soft_wrap=True)
+        say.lines(f"open the page, which is not published: {err.without_secrets(error.page)}")
 
 
 @contextmanager
@@ -376,7 +360,7 @@ def run_days(
                 print_failure(error, of_day)
                 outcome, failed[day] = error.published, error
                 if len(days) > 1:
-                    say.print(f"{day}: {error}", soft_wrap=True)
+                    say.lines(f"{day}: {error}")
             published[day] = of_day, outcome
             if not is_last and of_day.report.file and of_day.report.file != days[-1].report.file:
                 rep.write_page(rep.figures_of_run(spark, of_day, outcome.record), of_day.report.file)
@@ -385,10 +369,10 @@ def run_days(
                 print_failure(error, of_day)
                 if keep_going and error.exit_code != err.RankmetricsError.exit_code:
                     failed[day] = error
-                    say.print(f"{day} is not published: {error}", soft_wrap=True)
+                    say.lines(f"{day} is not published: {error}")
                     continue
             if len(days) > 1:
-                say.print(f"stopped at {day}; published: {cfg.dates_in_words([*published]) or 'no day'}")
+                say.lines(f"stopped at {day}; published: {cfg.dates_in_words([*published]) or 'no day'}")
             raise
     if not published:
         end_days(days, failed)
@@ -403,7 +387,7 @@ def end_days(days: Sequence[cfg.Config], failed: Mapping[str, err.RankmetricsErr
     if len(days) == 1:
         raise worst
     for day in (each.evaluation_date for each in days):
-        say.print(f"{day}: " + (f"exit code {failed[day].exit_code}" if day in failed else "published"))
+        say.lines(f"{day}: " + (f"exit code {failed[day].exit_code}" if day in failed else "published"))
     part = " in whole" if any(error.published for error in failed.values()) else ""
     raise type(worst)(f"{len(failed)} of {len(days)} days are not published{part}: {cfg.dates_in_words([*failed])}")
 

@@ -85,12 +85,10 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
     elif rows[0]["ranker_b"] is not None:
         LIST_PRINTERS["table"]([_texts(row) for row in rows])
     for row in ordered[:MOST_SENTENCES]:
-        say.print(row["sentence"], soft_wrap=True)
+        say.lines(row["sentence"])
     if len(ordered) > MOST_SENTENCES:
-        say.print(
-            f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True
-        )
-    note.print(counts_in_words(rows[0]), soft_wrap=True)
+        say.lines(f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each")
+    note.lines(counts_in_words(rows[0]))
 
 
 def _texts(row: Row) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | Non
         rows = on_session(choose(None, master), lambda spark: sinks.prune_tables(spark, sink, days, dry))
     if rows or style != "table":
         LIST_PRINTERS[style]([asdict(row) for row in rows])
-    say.print(sinks.in_words(rows, dry), soft_wrap=True)
+    say.lines(sinks.in_words(rows, dry))
 
 
 @click.command(cls=Command)
@@ -96,7 +96,7 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
     ]
     rows: Any = {"table": lines, "json": result.as_dict()}.get(style, [*result.rows])
     LIST_PRINTERS[style](rows)
-    say.lines(filter(None, (result.test, result.basis, result.answer)))
+    say.lines(*filter(None, (result.test, result.basis, result.answer)))
 
 
 def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
@@ -104,7 +104,7 @@ def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
     lines = [{"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}", "smallest change":
               _change(row, ""), "without the machine": _change(row, "_human")} for row in rows]  # fmt: skip
     LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
-    say.lines(filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
+    say.lines(*filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
 
 
 def plan_of(

@@ -33,7 +33,7 @@ def verify(
     asked = sink, day, document, without, stored
     result = opts.on_job(choice, lambda job, spark: job.verify(spark, *asked))
     LIST_PRINTERS[style](result.rows)
-    opts.say.lines(result.in_words())
+    opts.say.lines(*result.in_words())
 
 
 @click.command(cls=opts.Command)
@@ -67,7 +67,7 @@ def forget(output: str, users: str, style: str, engine: str | None, master: str 
     result = opts.on_job(choose(engine, master), lambda job, spark: job.forget(spark, output, users))
     if result.rows or style != "table":
         LIST_PRINTERS[style](result.rows)
-    opts.say.lines(result.sentences)
+    opts.say.lines(*result.sentences)
 
 
 @click.command(cls=opts.Command)
@@ -79,4 +79,4 @@ def register(plan: str, output: str) -> None:
     from rankmetrics_spark.job import register as register_plan
 
     print_json(register_plan(read_document(plan), output))
-    opts.say.print(f"registered in {output}; each run now says whether it decides as registered", soft_wrap=True)
+    opts.say.lines(f"registered in {output}; each run now says whether it decides as registered")

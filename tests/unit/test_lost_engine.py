@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from rich.console import Console
 
-from rankmetrics_spark.cli.exit_codes import exit_codes
+from rankmetrics_spark.cli.exit_codes import Folding, exit_codes
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
@@ -32,7 +31,7 @@ def refused() -> ConnectionRefusedError:
 
 def message(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
     """What a command says that ends with this error, with exit code 1."""
-    with pytest.raises(SystemExit) as caught, exit_codes(Console(stderr=True, soft_wrap=True)):
+    with pytest.raises(SystemExit) as caught, exit_codes(Folding(stderr=True, markup=False)):
         raise error
     assert caught.value.code == 1
     return capfd.readouterr().err.removeprefix("rankmetrics: ")

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark import cli, report as rep
-from rankmetrics_spark.cli.options import Folding
+from rankmetrics_spark.cli.exit_codes import Folding
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import SEAL, Entry, Pointer, parse as parse_pointer
@@ -146,9 +146,7 @@ def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[.
     assert all(len(line) <= width or line == name for line in printed)
     assert max(len(line) for line in printed if line != name) > width / 2
     screen = io.StringIO()
-    Folding(file=screen, force_terminal=True, width=width, no_color=True, highlight=False).print(
-        message[0], soft_wrap=True
-    )
+    Folding(file=screen, force_terminal=True, width=width, no_color=True, highlight=False).lines(message[0])
     assert screen.getvalue().splitlines() == printed[:-1]
 
 
