@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +84,9 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     day, first = chosen["date"], chosen["first"]
     tables = None if (first and not each) or (master or "").startswith("sc://") else rep.local_tables(folder)
     sink = Sink(path=folder, format=rep.format_of(folder))
-
-    def each_day(spark: SparkSession) -> tuple[dict[str, rep.Figures], dict[str, str]]:
-        """What the pages of days show."""
-        return rep.figures_of_days(spark, sink, tables, first, chosen["last"])
-
     if each:
-        parts, lost = opts.on_session(opts.choose_for(folder, engine, master), each_day)
+        days = partial(rep.figures_of_days, sink=sink, here=tables, first=first, last=chosen["last"])
+        parts, lost = opts.on_session(opts.choose_for(folder, engine, master), days)
         title = f"By day: {' to '.join(dict.fromkeys((min(parts), max(parts))))}"
         return _say_report(str(rep.write_index(parts, title, html, lost)))
     period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None

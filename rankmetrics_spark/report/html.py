@@ -312,8 +312,7 @@ def block(figures: Figures) -> str:
             break
         n_users = n_users * 3 // 4
     texts = {name: assets.file_text(f"examples.{name}") for name in ("html", "css", "js")}
-    one, many = ("Query", "Queries") if examples.of_queries else (f"{UNIT:C}", f"{UNITS:C}")
-    page = texts["html"].replace("UNITS", many).replace("UNIT", one)
+    page = texts["html"].replace("UNITS", "Queries" if examples.of_queries else f"{UNITS:C}")
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
 
 
