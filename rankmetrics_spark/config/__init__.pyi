@@ -27,6 +27,7 @@ from .contents import KINDS as KINDS
 from .contents import LIST_NAMES as LIST_NAMES
 from .contents import NO_NAMES as NO_NAMES
 from .contents import NUMBER_AT as NUMBER_AT
+from .contents import ROWS_OF as ROWS_OF
 from .contents import is_number as is_number
 from .contents import kind_in_words as kind_in_words
 from .contents import kind_of as kind_of
@@ -55,7 +56,6 @@ from .document import override as override
 from .document import parse as parse
 from .document import read_document as read_document
 from .documents import PARSED_NAMES as PARSED_NAMES
-from .documents import ROWS_OF as ROWS_OF
 from .documents import parsed as parsed
 from .documents import shape_of as shape_of
 from .fields import Section as Section

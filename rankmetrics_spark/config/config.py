@@ -15,7 +15,7 @@ from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, 
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
 from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.document import json_schema, merged, override, read_document
-from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings
+from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings, value_at
 from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
 from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.metrics import Convention, Metric
@@ -101,15 +101,9 @@ class Config(SectionWithOptions):
             # The ranks of a TREC run are not reliable.
             self._settle(rank_by="score" if self.source.format in ("trec_run", "letor") else None)
         refuse_overlap(self.inputs, self.sink)
-        own: dict[str, Any] = {}
-        for name, path in PATHS.items():
-            value: Any = self
-            for part in path.split("."):
-                # A section that is not given has none of its keys.
-                value = None if value is None else getattr(value, part)
-            own[name] = value
         options = Options(
-            **own,
+            # A section that is not given has none of its keys.
+            **{name: value_at(self, path) for name, path in PATHS.items()},
             text_numbers=any(sec.FORMATS[section.format].is_text for section in self.inputs),
             judged=self.judgements is not None,
             with_machine=self.machine_judgements is not None,

@@ -29,6 +29,8 @@ HEADS = {
     format: {int(place): tuple(names.split()) for place, names in fields.items()}
     for format, fields in data_of(__name__, "heads").items()
 }
+#: Format -> what makes rows of a file that is too large, elsewhere, or of another shape.
+ROWS_OF = data_of(__name__, "rows_of")
 #: Names that people give the column of a list, as far as letters and digits go.
 LIST_NAMES = "requestid searchid srchid impressionid listid pageviewid"
 #: End of the name of a CSV file with tabs; those of RecBole have types in their names, such as ``rank:float``.
@@ -294,7 +296,7 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
         if is_object(second):  # a faulty row
             return ""
         spread = first.strip() in ("{", "[", "[{") or (first.lstrip()[:1] == "{" and first.rstrip()[-1:] in ("{", ","))
-        allowed = f"format: json_document for one of queries and items, or {ROWS_OF_JSON}"
+        allowed = f"format: json_document for one of queries and items, or {ROWS_OF['json_document']}"
         if first.lstrip()[:1] == "[":
             allowed = "an object per line, as jq -c '.[]' writes them"
         return f"it is one document over several lines; allowed: {allowed}" if spread else ""
@@ -308,12 +310,6 @@ def _problem_with_json(file: Path, columns: Iterable[str]) -> str:
         if (len(row) > 1 and all(map(is_number, keys))) or len(keys) > 100:
             return "it is one document of scores or grades by query and item; allowed: format: json_document"
     return ""
-
-
-ROWS_OF_JSON = (
-    "an object per line and item, such as jq -c 'to_entries[] | .key as $q | .value | to_entries[] | "
-    "{user: $q, item: .key, score: .value}' writes (relevance instead of score for judgements)"
-)
 
 
 def is_object(line: str) -> bool:

@@ -8,18 +8,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankmetrics_spark.config.contents import ROWS_OF_JSON, is_by_columns, is_number, is_object, opened
+from rankmetrics_spark.config.contents import ROWS_OF, is_by_columns, is_number, is_object, opened
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.schemas import ITEM, POSITION, RELEVANCE, SCORE, USER
 
 _MOST_BYTES = 1 << 28
 _PARSED_HERE = "it is parsed on this machine as a whole"
-ROWS_OF_LETOR = (
-    'a table of rows, such as paste -d\' \' SCORES ROWS | awk \'{sub("qid:", "", $3); print $3 "," NR "," $1 "," '
-    "$2}' writes below a line user,item,score,relevance"
-)
-#: Format -> what makes rows of a file that is too large, elsewhere, or of another shape.
-ROWS_OF = {"json_document": ROWS_OF_JSON, "letor": ROWS_OF_LETOR}
 
 
 class Row(NamedTuple):
@@ -114,7 +108,9 @@ SHAPES = (
 def _document(file: Path) -> Any:
     """The document of a file, with numbers as they are written; what a search of OpenSearch returns is unpacked."""
     if file.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB, and {_PARSED_HERE}; allowed: {ROWS_OF_JSON}")
+        raise ValueError(
+            f"it has more than {_MOST_BYTES >> 20} MiB, and {_PARSED_HERE}; allowed: {ROWS_OF['json_document']}"
+        )
     with opened(file) as text:
         document = json.load(text, parse_float=str, parse_int=str)
     hits = document.get("hits") if isinstance(document, dict) else None
@@ -156,7 +152,7 @@ def _lines(file: Path) -> Iterator[str]:
     """The lines of a file without comments and empty ones."""
     if file.stat().st_size > 8 * _MOST_BYTES:
         raise ValueError(
-            f"'{file}' has more than {_MOST_BYTES >> 27} GiB, and {_PARSED_HERE}; allowed: {ROWS_OF_LETOR}"
+            f"'{file}' has more than {_MOST_BYTES >> 27} GiB, and {_PARSED_HERE}; allowed: {ROWS_OF['letor']}"
         )
     with opened(file) as text:
         yield from (line.strip() for line in text if line.strip() and line[0] != "#")
@@ -185,7 +181,7 @@ def parsed(file: Path, format: str, options: Mapping[str, str], is_log: bool) ->
         document = _document(file)
         shape = next((shape for shape in SHAPES if shape.fits(document)), None)
         if shape is None:
-            raise ValueError(f"it is no document of queries and items; allowed: {ROWS_OF_JSON}")
+            raise ValueError(f"it is no document of queries and items; allowed: {ROWS_OF['json_document']}")
         return [*shape.rows(document, is_log)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = str(error) if isinstance(error, (OSError, ValueError)) else f"its entries are incomplete ({error!r})"

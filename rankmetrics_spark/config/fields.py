@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
@@ -141,6 +142,13 @@ class Section:
 RULES = data_of(__name__, "rules")
 
 
+def value_at(given: Any, path: str) -> Any:
+    """The value of a field, or of a field or key in it; empty for a key that is not there."""
+    for step in path.split("."):
+        given = given.get(step, "") if isinstance(given, Mapping) else getattr(given, step, None)
+    return given
+
+
 def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
     """Refuse values that do not go together.
 
@@ -148,12 +156,7 @@ def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
         ConfigError: The sentence of the first rule that they break.
     """
 
-    def value_of(path: str) -> Any:
-        """The value of a field, or of a field or key in it; empty for a key that is not there."""
-        value: Any = given
-        for step in path.split("."):
-            value = value.get(step, "") if isinstance(value, Mapping) else getattr(value, step, None)
-        return value
+    value_of = partial(value_at, given)
 
     def holds(value: Any, wanted: Any) -> bool:
         """Whether a value is one that a rule is about."""

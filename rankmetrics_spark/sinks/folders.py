@@ -1,7 +1,6 @@
 """An output folder, whatever the format of its tables: staging, claims, run records; tables in Parquet, or in Delta."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -20,11 +19,7 @@ from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path, refu
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
-from rankmetrics_spark.sinks.sql_tables import SqlTables, explain, is_not_set_up
-
-_MISSING_FILE = re.compile(
-    r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
-)
+from rankmetrics_spark.sinks.sql_tables import FAILURES, SqlTables, explain, is_not_set_up
 
 
 @contextmanager
@@ -36,7 +31,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
         raise
     except Exception as error:  # classic sessions raise a class of py4j
         output_error = fl.output_failure(path, error)
-        if output_error is None and tables and _MISSING_FILE.search(str(error)):
+        if output_error is None and tables and FAILURES["missing file"].search(str(error)):
             output_error = OutputError(
                 f"cannot write to '{path}': files vanished while they were written, probably because another run "
                 "writes the same partitions; run this again when it has ended"

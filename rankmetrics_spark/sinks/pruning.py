@@ -6,6 +6,7 @@ the files without the pointers sees a part of the date. Each date is claimed as 
 that writes the date exclude each other.
 """
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.config import Sink, dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.schemas import DATE, OF_DATES, PARTITION, RUN, SMALL_TABLES
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, RUN, SMALL_TABLES
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record, file_system, of_disk
@@ -32,6 +33,8 @@ from rankmetrics_spark.sinks.sql_tables import CatalogSchema, commit
 
 #: Date -> the files of its partitions, in all tables.
 Stored = dict[str, list[FileInfo]]
+#: The folder of a partition.
+_PARTITION = re.compile(rf"\w+/(?P<experiment>{EXPERIMENT}=[^/]*/)?{DATE}=(?P<date>[^/]*)")
 
 
 @dataclass(frozen=True)
@@ -102,20 +105,16 @@ class Output:
             for entry in entries:
                 path = self.relative(entry)
                 folder = path.rpartition("/")[0] if entry.is_file else path
-                *of, last = folder.split("/")[1:] or [""]
-                is_data = entry.is_file and path.endswith(".parquet")
-                if not is_data and (entry.is_file or path in filled):
+                found = _PARTITION.fullmatch(folder)
+                if not found or not (found["experiment"] or table in (*SMALL_TABLES, *OF_DATES)):
                     continue
-                keys = [name.partition("=")[0] for name in (*of, last)]
-                is_partition = keys == [*PARTITION] or (keys == [DATE] and table in (*SMALL_TABLES, *OF_DATES))
                 # Behind a link are the files of others.
-                if not is_partition or self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
+                if self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
                     continue
-                date = last.partition("=")[2]
-                if is_data:
-                    self.stored.setdefault(date, []).append(entry)
-                else:
-                    self.empty.setdefault(date, []).append(path)
+                if entry.is_file and path.endswith(".parquet"):
+                    self.stored.setdefault(found["date"], []).append(entry)
+                elif not entry.is_file and path not in filled:
+                    self.empty.setdefault(found["date"], []).append(path)
 
     def relative(self, entry: FileInfo) -> str:
         """The path of a file below the output."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
@@ -87,7 +88,7 @@ class SqlTables(Store):
             rows = self.spark.table(name)
             rows.schema  # noqa: B018  # Spark Connect looks up a table only when its schema is requested.
         except AnalysisException as error:
-            if _MISSING.search(str(error)):
+            if FAILURES["missing table"].search(str(error)):
                 return None
             explain(self.format, name, error)
             raise
@@ -297,28 +298,18 @@ class CatalogSchema(SqlTables):
 #: How often a commit is tried when other runs commit to the same table; each time, one of those has succeeded.
 COMMIT_ATTEMPTS = 5
 
-# Delta and Iceberg errors have no Python classes. On classic sessions all of them are one class of py4j, so only their
-# text tells them apart.
-_CONFLICT = re.compile(
-    r"Concurrent\w*Exception|(Metadata|Protocol)ChangedException|CommitFailedException|ValidationException: Found |"
-    r"[_ ]already[_ ]exists",
-    re.IGNORECASE,
-)
-# Another run is about to create the Delta table in this folder, or the folder holds something else.
-_BEING_CREATED = re.compile(r"is not empty and also\s+not a Delta table", re.IGNORECASE)
+#: What failed -> the patterns of its text: errors of Delta and Iceberg have no Python classes, and on classic sessions
+#: all of them are one class of py4j. A folder that is "being filled" will be a Delta table, or holds something else.
+FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in data_of(__name__, "failures").items()}
 #: Seconds before the next attempt on a table that another run may be creating.
 PAUSE = 0.5
-# The table or its schema does not exist.
-_MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
-_NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"
-                         r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|CANNOT_CREATE_DATA_SOURCE_TABLE\S*)\]")  # fmt: skip
 # Iceberg refuses to overwrite rows because their file also holds rows that stay.
 _SHARED_FILE = "Cannot delete file where some, but not all, rows match"
 
 
 def is_not_set_up(error: Exception) -> bool:
     """Whether the session was started without the jar or the catalog settings of the format."""
-    return bool(_NOT_SET_UP.search(str(error)))
+    return bool(FAILURES["not set up"].search(str(error)))
 
 
 def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
@@ -327,9 +318,9 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
         try:
             return work()
         except Exception as error:  # classic sessions raise a class of py4j
-            if _BEING_CREATED.search(str(error)) and attempt < COMMIT_ATTEMPTS:
+            if FAILURES["being filled"].search(str(error)) and attempt < COMMIT_ATTEMPTS:
                 time.sleep(PAUSE)
-            elif not _CONFLICT.search(str(error)):
+            elif not FAILURES["conflict"].search(str(error)):
                 explain(table_format, name, error)
                 raise
     raise OutputError(

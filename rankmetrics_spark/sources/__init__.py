@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import files, on_sail
 
@@ -176,10 +177,9 @@ def _read_error(
     return sentence or err.InputError(f"cannot read {section.format} from '{location}': {cause}")
 
 
-_UNKNOWN_COLUMN = re.compile(
-    r"\[UNRESOLVED_COLUMN[^]]*\] .*? with name (?P<spark>`.*?`) cannot be resolved|"
-    r"ObjectName\(\[(?P<sail>.*?)\]\) is missing from the schema"
-)
+#: What an engine says of an unknown column, of a file, or of a value on which a filter fails -> its patterns. Spark 3.5
+#: words the error of a file differently for each format.
+_FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in data_of(__name__, "failures").items()}
 
 
 def _unknown_column(error: Exception) -> str | None:
@@ -190,7 +190,7 @@ def _unknown_column(error: Exception) -> str | None:
     >>> _unknown_column(ValueError('attribute ObjectName([Identifier("a b")]) is missing from the schema'))
     'a b'
     """
-    match = _UNKNOWN_COLUMN.search(str(error))
+    match = _FAILURES["column"].search(str(error))
     if match is None:
         return None
     parts, pattern = (match["spark"], r"`((?:[^`]|``)*)`") if match["spark"] else (match["sail"], r'"(.*?)"\)')
@@ -240,14 +240,6 @@ def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Dat
     return rows
 
 
-# Spark 3.5 words this error differently for each format.
-_FAILED_FILE = re.compile(
-    r"(?:(?:error while reading|converted in) file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)"
-    r"|(?P<other>\w+:/\S+) is not a Parquet file",
-    re.IGNORECASE,
-)
-
-
 def failed_file(error: Exception) -> err.InputError | None:
     """Return an error for a file that Spark could not read during a job; None for other errors.
 
@@ -256,7 +248,7 @@ def failed_file(error: Exception) -> err.InputError | None:
     >>> print(failed_file(ValueError("file:/b.parquet is not a Parquet file. Expected magic number at tail")))
     cannot read 'file:/b.parquet': it is broken, or its columns differ from those of the other files
     """
-    match = _FAILED_FILE.search(str(error))
+    match = _FAILURES["file"].search(str(error))
     if match is None:
         return None
     header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
@@ -273,14 +265,6 @@ def failed_read(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError
     return odd or of_file or of_sail or failed_filter(error, inputs)
 
 
-_FAILED_VALUE = re.compile(
-    r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
-    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?P<of_sail>(?:Division|Remainder) by zero|Cast error: |"
-    r"Cannot cast string |"
-    r"Regular expression |invalid (?:timestamp|date): |"
-    r"(?P<types>Cannot infer common argument|Can not find compatible types|Cannot create filter with))|"
-    r"SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
-)
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
 
@@ -316,7 +300,7 @@ every row, such as one with try_divide or try_cast
     "cannot filter by where '1 / n > 0': Cast error: Cannot cast (hidden)"
     """
     filters = {section.path_of("where"): section.where for section in inputs if section.where}
-    failure = _FAILED_VALUE.search(str(error))
+    failure = _FAILURES["value"].search(str(error))
     if not filters or not failure:
         return None
     fragment = _FRAGMENT.search(str(error))
