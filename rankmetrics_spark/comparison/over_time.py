@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
-from rankmetrics_spark.comparison.columns import design, means, test
+from rankmetrics_spark.comparison.columns import means, test
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
-from rankmetrics_spark.comparison.rows import table_of_sums
+from rankmetrics_spark.comparison.rows import STATISTICS, table_of_sums
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import Batches, Step
@@ -196,19 +196,17 @@ def _columns(
 ) -> dict[str, Any]:
     """What each row has: its names, its test and the same as a share of the baseline, and both corrected."""
     (plain, relative), (absolute, share) = tests, corrected
-    fields = {sch.BASELINE: "baseline", sch.EXPERIMENT: "candidate", sch.METRIC: "metric"}
     adjusted = (absolute.ci_low, absolute.ci_high, share.ci_low, share.ci_high)
+    columns: dict[str, Any] = {}
+    for name in ("names", "n_users", "design", "test", "confidence"):
+        columns |= STATISTICS[name].values(rows)
     return {
-        **{column: [getattr(key, field) for key in rows.keys] for column, field in fields.items()},
-        "n_users": rows.n_users,
-        "design": design(rows),
-        "test": test(rows),
+        **columns,
         **dict(zip(("mean_baseline", "mean_candidate"), of_sides, strict=True)),
         **{name: getattr(plain, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
         **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
         "p_adjusted": p_adjusted,
         **dict(zip((f"{sch.ADJUSTED}_{name}" for name in sch.BOUNDS), adjusted, strict=True)),
-        "confidence": np.full(len(rows.keys), rows.request.confidence),
     }
 
 

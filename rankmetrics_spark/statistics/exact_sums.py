@@ -240,19 +240,6 @@ class RatioSums:
     yn: Whole
     nn: Whole
 
-    @classmethod
-    def of(cls, values: Any, lists: Any) -> RatioSums:
-        """The sums of one group of plain values, one per user, and of their numbers of lists.
-
-        >>> both = RatioSums.of([1.0, 0.25], [1, 3])  # (1 * 1 + 3 * 0.25) / 4
-        >>> float(both.moments.mean[0]), float(both.moments.n[0])
-        (0.4375, 2.0)
-        """
-        n = np.asarray(lists, np.float64)
-        y = n * np.asarray(values, np.float64)
-        totals = (sum(round(each * _UNIT) for each in summed.tolist()) for summed in (y, n, y * y, y * n, n * n))
-        return cls(*(np.array([total], dtype=object) for total in (len(y), *totals)))
-
     @property
     def lists(self) -> Whole:
         """(g,) all lists."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.statistics import CovariateMoments, Moments, PairMoments, exact_total, limbs_of
+from rankmetrics_spark.statistics import CovariateMoments, Moments, PairMoments, RatioSums, exact_total, limbs_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,6 +21,13 @@ def exact(values: Floats) -> npt.NDArray[Any]:
     """(g,) sums of (g, n) values in units of 2**-60."""
     limbs = limbs_of(values.ravel())
     return exact_total([limb.reshape(values.shape).sum(axis=1).astype(np.int64).astype(object) for limb in limbs])
+
+
+def ratio_sums(values: Any, lists: Any) -> RatioSums:
+    """Sums of one group of values, one per user, and of their numbers of lists."""
+    n = np.asarray(lists, float)
+    y = n * np.asarray(values, float)
+    return RatioSums(np.array([len(y)], object), *(exact(each[None]) for each in (y, n, y * y, y * n, n * n)))
 
 
 def joined(groups: list[Moments]) -> Moments:

@@ -11,6 +11,7 @@ import pytest
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.metrics import compute, parse, resolve
 from tests.helpers.builders import batch_of
+from tests.helpers.samples import ratio_sums
 from tests.oracles import One
 
 gbstats = pytest.importorskip("gbstats.frequentist.tests")
@@ -79,7 +80,7 @@ def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confi
         # Heavy users, who are better served.
         lists = np.ceil(rng.pareto(2.5, users) * 3 + 0.01)
         values = np.clip(0.3 + 0.03 * variant + 0.1 * np.log(lists) + rng.normal(0, 0.1, users), 0, None)
-        sums.append(st.RatioSums.of(values, lists))
+        sums.append(ratio_sums(values, lists))
         for name, each in (("variant", np.full(users, variant)), ("y", values * lists), ("n", lists)):
             columns[name] += each.tolist()
     metric = tea_tasting.RatioOfMeans("y", "n", equal_var=False, use_t=True, confidence_level=confidence)

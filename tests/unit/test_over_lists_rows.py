@@ -16,6 +16,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Mean, console, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
+from tests.helpers.samples import ratio_sums
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
 
 
@@ -155,16 +156,16 @@ def test_equal_arms_differ_by_exactly_nothing_and_equal_values_have_no_spread() 
     a, n = heavy_users(30, 10)
     row = one(table({"a": a, "b": a}).assign(list_count=[*n, *n]))
     assert (row["difference"], row["standard_error"], row["p_value"]) == (0, 0, 1)
-    assert st.RatioSums.of([0.3] * 30, n).moments.variance.tolist() == [0]
-    many = st.RatioSums.of(a, n)
+    assert ratio_sums([0.3] * 30, n).moments.variance.tolist() == [0]
+    many = ratio_sums(a, n)
     of_both = st.moments_of_ratios(many, many, (many.yy, many.yn, many.yn, many.nn))
     assert of_both.difference.variance.tolist() == [0]
 
 
 def test_a_group_without_lists_has_no_mean() -> None:
-    nothing = st.RatioSums.of([], []).moments
+    nothing = ratio_sums([], []).moments
     assert np.isnan(nothing.mean).all()
-    assert np.isnan(st.welch(nothing, st.RatioSums.of([0.5, 1], [1, 2]).moments, 0.95).p_value).all()
+    assert np.isnan(st.welch(nothing, ratio_sums([0.5, 1], [1, 2]).moments, 0.95).p_value).all()
     assert np.isnan(st.paired_t(nothing, 0.95).p_value).all()
 
 
@@ -278,7 +279,7 @@ def test_intervals_cover_the_true_difference_of_heavy_users(paired: bool) -> Non
         level[1] = 0.7 * level[0] + 0.3 * level[1] if paired else level[1]
         # The same effect on every list, so the true ratio differs by it whatever the lists of a user.
         values = level + np.array([[0.0], [truth]])
-        sums = [st.RatioSums.of(v, k) for v, k in zip(values, n, strict=True)]
+        sums = [ratio_sums(v, k) for v, k in zip(values, n, strict=True)]
         if paired:
             (x, y), unit = values * n, 2.0**60
             products = ((x, y), (x, n[1]), (n[0], y), (n[0], n[1]))
