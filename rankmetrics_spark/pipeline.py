@@ -97,8 +97,8 @@ def evaluate(
             people, who judged a sample of them. ``judgement_columns["machine"]`` names the machine's column instead.
         machine_columns: Role -> column of the machine's judgements: user, item, relevance.
         human_sample: How users whom people judged were drawn: ``random``, or ``{column: drawn, probability: chance}``.
-            That has to be before anyone sees results, and people judge all that any experiment shows a drawn user; the
-            column ``prompt`` is true for users with whom the machine's prompt was made, who must not be drawn.
+            That has to be before anyone sees results, and people judge all that any experiment shows a drawn user.
+            The column ``prompt`` is true for users whom the machine's prompt was made with: drawn ones are refused.
         machine_grades: The machine's grade -> people's, if the scales differ.
         events: A row per click, purchase and the like, which give the relevance of shown items: the highest grade of
             the events of an impression, else 0. With judgements too, these give the relevant items and the ideal list.

@@ -91,7 +91,7 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
         "beyond_judgements": f"{sch.N_UNKNOWN} > 0",
         "judged_lists": sch.JUDGED,
         "graded_lists": f"{sch.N_GRADED} > 0",
-        "no_relevant": f"{sch.N_RELEVANT} = 0 AND NOT ({outside})",
+        "no_relevant": f"{sch.N_RELEVANT} = 0 AND NOT ({outside}) AND {sch.JUDGED if plan.scoring.machine else 'true'}",
         "short": f"{sch.N_SHOWN} < {longest_cut(plan)}",
         "gaps": f"{sch.TOP} > {sch.N_ROWS}" if sch.TOP in columns else "false",
         "mixed_segments": sch.MIXED if sch.MIXED in columns else "false",
@@ -183,7 +183,8 @@ def _of_users(plan: road.Plan) -> dict[str, str]:
     }
     if not plan.columns.list:  # a row is a list
         of_users |= {
-            "no_relevant": f"CASE WHEN {sch.N_RELEVANT} = 0 THEN {sch.N_LISTS} ELSE 0 END",
+            "no_relevant": f"CASE WHEN {sch.N_RELEVANT} = 0 AND {sch.HAS_LABELS if plan.scoring.machine else 'true'} "
+            f"THEN {sch.N_LISTS} ELSE 0 END",
             "short": f"CASE WHEN {sch.N_SHOWN} < {longest_cut(plan)} THEN {sch.N_LISTS} ELSE 0 END",
             "top_items": f"least({sch.N_SHOWN}, {plan.scoring.top})",
         }

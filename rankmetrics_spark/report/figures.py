@@ -41,7 +41,11 @@ class Mean:
     ci_high: float | None = None
     confidence: float | None = None
     mean_with_relevant: float | None = None
+    mean_human: float | None = None
     mean_machine: float | None = None
+    bias_machine: float | None = None
+    p_bias_machine: float | None = None
+    n_judged: int | None = None
     n_repeated: int | None = None
     mean_over: str = "users"
     n_lists: int | None = None

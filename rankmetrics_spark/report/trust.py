@@ -377,8 +377,8 @@ def of_machine(figures: Figures) -> Iterator[sch.Check]:
     told, limit = set[tuple[str, str]](), sch.SMALL_RATIO_P
     for mean in (each for each in figures.everyone if each.mean_machine is not None):
         name, label = mean.experiment_id, label_of(parse(mean.metric))
-        bias, p = (sch.number(mean.row.get(f"{kind}_machine")) for kind in ("bias", "p_bias"))
-        if bias is not None:
+        if (bias := mean.bias_machine) is not None:
+            p = mean.p_bias_machine
             off = f"{abs(bias):.4f} {'higher' if bias > 0 else 'lower'} than people"
             text = f"{name}: the machine rates {label} {off}{'' if p is None else f' ({p_value(p, 0.05)})'}"
             yield sch.Check("judge_bias", sch.OK, text, name, bias, metric=mean.metric)
@@ -392,13 +392,14 @@ def of_machine(figures: Figures) -> Iterator[sch.Check]:
                 status, says = sch.OK, f"{both} are alike in {what} ({p_value(p, limit)}), which proves nothing"
                 if p < limit:
                     status, says = sch.WARN, f"{both} differ in {what} ({p_value(p, limit)}). {NO_VERDICT}"
-            numbers = () if p is None else (p, limit, p - limit)
-            yield sch.Check(f"sample_{kind}", status, f"{name}: {says}", name, *numbers)
+            margin, metric = None if p is None else p - limit, mean.metric if kind == "values" else None
+            yield sch.Check(f"sample_{kind}", status, f"{name}: {says}", name, p, limit, margin, metric=metric)
 
 
 def of_labels(figures: Figures) -> list[str]:
     """What the machine's labels did to the metric that decides, for people at a terminal; empty without a machine."""
-    of_metric = [check.sentence for check in of_machine(figures) if check.metric == figures.primary_name]
+    rows = (check for check in of_machine(figures) if check.metric == figures.primary_name)
+    of_metric = [check.sentence for check in rows if check.name == "judge_bias"]
     means = filter(figures.decides, figures.everyone)
-    judged = (f"{each.row['n_judged']:,} of {each.n_users:,} {UNITS}" for each in means)
+    judged = (f"{each.n_judged or 0:,} of {each.n_users:,} {UNITS}" for each in means)
     return [f"people judged {next(judged)}, and a machine all: {'; '.join(of_metric)}"] if of_metric else []

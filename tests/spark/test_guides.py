@@ -104,6 +104,11 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
         elif "as_people" in names:
             (row,) = names["as_people"].comparisons.to_pandas().to_dict("records")
             assert row["ci_low"] > 0 and 0 < row["lambda"] < 1 and row["n_judged"] == 60
+            (text,) = (text for text in blocks("yaml", page_of(guide)) if "human_sample" in text)
+            (folder / "judged.yaml").write_text(text.replace("path: out", f"path: {folder}/out"))
+            words = ("-o", folder / "out" / "judged", "--date", "2026-11-20", "--format", "json")
+            code, out, err = call("evaluate", "-c", folder / "judged.yaml", *words)
+            assert code == 0 and json.loads(out)["comparisons"][0]["difference"] == row["difference"], err
         elif "judged" in names:
             rows = names["grades"].to_pandas().set_index("item_id")["relevance"].to_dict()
             assert rows == {"a": pytest.approx(16 / 11), "b": pytest.approx(6 / 11)}

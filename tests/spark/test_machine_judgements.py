@@ -23,6 +23,7 @@ from rankmetrics_spark.job import run
 from tests.helpers.commands import Call
 from tests.tables_page import tables
 from tests.unit.test_judged_rows import added, slow_mean, weighted_mean
+from tests.unit.test_machine_labels import drawn_sides, many_means, profiles
 
 METRICS = ["ap@3", "ndcg@3", "dcg@3"]
 JUDGED, QUERIES = 50, 120
@@ -233,7 +234,7 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
             "NDCG are those of the judged items, the first ones of all systems"
         )
         alike = checks[name, "sample_values"]
-        assert re.fullmatch(rf"{name}: users that people judged and the others are alike in the machine's DCG@3 "
+        assert re.fullmatch(rf"{name}: users that people judged and the others are alike in the machine's \w+@3 "
                             r"\(p = 0\.\d+\), which proves nothing", alike)  # fmt: skip
         assert {checks[name, f"sample_{kind}"].rpartition(", ")[2] for kind in ("values", "shown")} == {
             "which proves nothing"
@@ -339,32 +340,66 @@ def test_a_pilot_that_says_nothing_is_refused(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["paired", "independent", "lists", "all pairs"])
+@pytest.mark.parametrize("arms", [1, 2], ids=["paired", "independent"])
+def test_the_rows_of_100_judges_are_those_of_the_simulation(spark: SparkSession, arms: int) -> None:
+    rng, draws, users, known = np.random.default_rng(8), 4, [], {}
+    for judge, (n, size, *rest) in enumerate(profiles()):
+        sides = drawn_sides(rng, (draws, n + size), arms, *rest)
+        each = [many_means(h, f, n) for h, f in sides]
+        sums = np.sum([(mean * (1 - 2 * side), *error) for side, (mean, *error) in enumerate(each)], axis=0)
+        known |= {
+            f"draw={judge}.{i}": (-sums[0, i] if arms == 2 else sums[0, i], sums[1:, i].sum()) for i in range(draws)
+        }
+        for name, (h, f) in zip("ab", sides if arms == 2 else [[np.zeros_like(sides[0][0])] * 2, *sides], strict=True):
+            h = np.where(np.arange(n + size) < n, h, np.nan)
+            ids = [f"{name * (arms - 1)}{judge}.{i}" for i in range(h.size)]
+            draw = np.repeat([f"{judge}.{i}" for i in range(draws)], n + size)
+            of = {"user_id": ids, "draw": draw, "n_relevant": 1, "ap_at_10": h.ravel(), "machine_ap_at_10": f.ravel()}
+            # Of all users together, each judge's are drawn with chances of their own.
+            users.append(pd.DataFrame({"experiment_id": name, "judged_probability": n / (n + size), **of}))
+    table = spark.createDataFrame(pd.concat(users))
+    rows = compare(table, segments="draw", baseline="a", correction="none").to_pandas().set_index("segment")
+    rows = rows.drop("all").dropna(subset=["p_value"])
+    expected = np.array([known[name] for name in rows.index])
+    assert rows["difference"].tolist() == pytest.approx(expected[:, 0], rel=1e-9, abs=1e-12)
+    assert rows["standard_error"].tolist() == pytest.approx(np.sqrt(expected[:, 1]), rel=1e-9)
+    # Of 400, those with a sample that is unlike the others have no test.
+    assert len(rows) > 390 and (rows["p_value"] < 0.05).mean() < 0.055 + 3 * np.sqrt(0.055 * 0.945 / len(rows))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["paired", "independent", "lists", "clusters", "all pairs", "margin", "these_queries"])
 def test_a_judge_that_overrates_a_system_calls_no_winner(spark: SparkSession, how: str) -> None:
-    paired = how != "independent"
-    draws, n, size, rng = 400, 50, 250, np.random.default_rng(9)
-    base = rng.beta(2, 3, (draws, size))
-    users: list[pd.DataFrame] = []
-    lists = rng.integers(1, 5, base.size) if how == "lists" else 1
+    paired, several = how != "independent", how in ("lists", "clusters")
+    draws, size, rng, lost = 400, 250, np.random.default_rng(9), 0.02 * (how == "margin")
+    n, house = (150, np.arange(size) // 3) if how == "clusters" else (50, np.arange(size))
+    base, users, truth = rng.beta(2, 3, (draws, size))[:, house], [], np.zeros(draws)
+    lists = rng.integers(1, 5, base.size) if several else 1
     for system, bias in (("a", 0.0), ("b", 0.06), ("c", -0.06))[: 3 if how == "all pairs" else 2]:
-        h = base + rng.normal(0, 0.1, base.shape) if paired else rng.beta(2, 3, base.shape)
+        h = (base if paired else rng.beta(2, 3, base.shape)) + rng.normal(0, 0.1, base.shape)[:, house]
+        h -= lost * (system == "b")
         f = h + bias + rng.normal(0, 0.05, h.shape)
+        truth += (h.mean(1) if system == "b" else -h.mean(1)) * (how == "these_queries")
         h[:, n:] = np.nan
         names = [f"{'' if paired else system}{i}" for i in range(draws * size)]
         columns = {"user_id": names, "draw": np.repeat(np.arange(draws), size), "n_relevant": 1, "n_lists": lists}
+        columns["home"] = (np.arange(draws)[:, None] * size + house).ravel().astype(str)
         users.append(
             pd.DataFrame({"experiment_id": system, **columns, "ap_at_10": h.ravel(), "machine_ap_at_10": f.ravel()})
         )
-    table = spark.createDataFrame(pd.concat(users))
-    asked = (
-        {"pairs": "all"}
-        if how == "all pairs"
-        else {"baseline": "a", "mean_over": "lists" if how == "lists" else "users"}
-    )
-    rows = compare(table, segments="draw", correction="none", **asked).to_pandas()
+    asked: dict[str, Any] = {"pairs": "all"} if how == "all pairs" else {"baseline": "a"}
+    asked |= {"mean_over": "lists"} if several else {}
+    asked |= {"margin": {"margin": {"ap@10": 0.02}}, "clusters": {"cluster": "home"},
+              "these_queries": {"target": how}}.get(how, {})  # fmt: skip
+    rows = compare(spark.createDataFrame(pd.concat(users)), segments="draw", correction="none", **asked).to_pandas()
     rows = rows[rows["segment"] != "all"]
-    assert (rows["p_value_machine"] < 0.05).mean() > (0.99 if paired else 0.6)
-    wrong = (rows["p_value"] < 0.05).mean()
-    # Three standard errors of a share of 5 % of 400, as if of three pairs, too.
-    assert wrong < 0.05 + 3 * np.sqrt(0.05 * 0.95 / draws) and rows["p_value"].notna().mean() > 0.98
+    assert (rows["p_value_machine"] < 0.05).mean() > (0.9 if paired else 0.6)
+    at = truth[rows["segment"].str.removeprefix("draw=").astype(int)]
+    level, wrong = 0.05, ((rows["ci_low"] > at) | (rows["ci_high"] < at)).mean()
+    if how == "margin":
+        # At the edge of the margin, it is called no worse as rarely as one side of an interval misses.
+        level, wrong = 0.025, (rows["p_no_worse"] < 0.025).mean()
+    # Three standard errors of a share of 400, as if of three pairs, too.
+    assert wrong < level + 3 * np.sqrt(level * (1 - level) / draws) and rows["p_value"].notna().mean() > 0.98
     assert (rows["standard_error"] / rows["standard_error_human"]).mean() < 0.8
+    assert how != "clusters" or set(rows["n_judged"]) == {50}

@@ -63,6 +63,23 @@ def test_a_person_is_counted_once(figures: rep.Figures, users: str) -> None:
     assert texts["Number of users"] == users
 
 
+def test_a_terminal_and_a_page_say_what_a_machine_overrates(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {"mean_machine": 0.6, "n_judged": 50, "bias_machine": -0.0123, "p_bias_machine": 0.0412}
+    likeness = {"p_sample_values": 0.00012, "p_sample_shown": 0.5, "p_sample_segments": None}
+    figures = rep.Figures([mean("a") | numbers | likeness])
+    rates = "a: the machine rates MAP@10 0.0123 lower than people (p = 0.041)"
+    both, rows = "users that people judged and the others", rep.check_rows(figures)
+    assert [(row.name, row.status, row.sentence) for row in rows if row.name.startswith(("judge_", "sample_"))] == [
+        ("sample_ratio", "not_checked", rows[1].sentence),
+        ("judge_bias", "ok", rates),
+        ("sample_values", "warn", f"a: {both} differ in the machine's MAP@10 (p < 0.001). There is no verdict."),
+        ("sample_shown", "ok", f"a: {both} are alike in the length of their lists (p = 0.500), which proves nothing"),
+        ("sample_segments", "not_checked", f"a: not known whether {both} are alike in segments"),
+    ]
+    rep.print_result(figures)
+    assert f"people judged 50 of 1,000 users, and a machine all: {rates}" in " ".join(capsys.readouterr().out.split())
+
+
 def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
     def sentence(rule: str, **more: Any) -> str:
         record = {
