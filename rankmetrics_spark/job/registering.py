@@ -112,13 +112,14 @@ def _deviations(
             yield f"{what}{name} is {here}, registered is {then}"
     planned = plan.get("looks", "any")
     metrics = [str(metric) for metric in own.primary or ()]
-    numbers = [looks.get((str(own.baseline), name, metric)) for name in experiments for metric in metrics]
+    numbers = (looks.get((str(own.baseline), name, metric)) or 1 for name in experiments for metric in metrics)
     most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
-    if most is not None and (more := max((n or 1 for n in numbers), default=1) - most) > 0:
+    more = max(numbers, default=1) - most if most else -1
+    if more > 0:
         yield f"{more} look{'s' * (more > 1)} more than the {most} registered"
     if end := plan.get("end") or plan.get("to"):
         last = config.evaluation_date
         days = (date.fromisoformat(last) - date.fromisoformat(end)).days
-        if days > 0 or (days < 0 and most == 1):
+        if days > 0 or (days < 0 and more >= 0):  # the last look
             by = f"{abs(days)} day{'s' * (abs(days) > 1)} {'after' if days > 0 else 'before'}"
             yield f"it ends on {last}, {by} the registered end, {end}"

@@ -105,6 +105,14 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
     assert day(spark, tmp_path, "2026-11-19", looks="one").record["verdict"][-1] == expected
 
 
+def test_a_last_look_before_the_registered_end_is_told(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    text = "{baseline: a, primary: ndcg@5, looks: {planned: 2}, end: 2026-11-21}"
+    on = json.loads(registered(call, tmp_path, text)[1])["registered"][:10]
+    first, last = (day(spark, tmp_path, date).record["verdict"][-1] for date in ("2026-11-18", "2026-11-19"))
+    assert first == f"As registered on {on}."
+    assert last == f"Not as registered on {on}: it ends on 2026-11-19, 2 days before the registered end, 2026-11-21."
+
+
 def test_each_test_is_held_to_its_own_part_of_the_plan(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     (tmp_path / "documented").mkdir()
     assert registered(call, tmp_path / "documented", OF_TESTS)[0] == 0
