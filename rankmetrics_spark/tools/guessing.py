@@ -22,11 +22,7 @@ _MOST_ARMS = 20
 #: A few faulty rows are no reason to doubt a name.
 _MOST_FAULTY = 0.01
 _DECIMAL_COMMA = r"[-+]?\d+,\d+"
-_NEEDED = {
-    "relevance": "a relevance is a number, or true and false",
-    "position": "a position is a whole number",
-    "score": "a score is a number",
-}
+_NEEDED = WORDS["needed"]
 
 
 @dataclass(frozen=True)
