@@ -18,9 +18,9 @@ def ranks_of(values: Floats, confidence: float = 0.95, **asked: Any) -> dict[str
     request = Comparison(pairs="all", ranks=True, confidence=confidence)
     for (baseline, candidate, *_), row in compared(users, request, only_t=True, **asked).items():
         for name, end in ((candidate, ""), (baseline, "_baseline")):
-            bounds = row[f"rank_low{end}"], row[f"rank_high{end}"]
-            assert row[f"could_be_best{end}"] == (bounds[0] and bounds[0] == 1)
-            assert found.setdefault(name, bounds) == bounds, "an experiment has the same ranks in all of its rows"
+            *bounds, is_best = (row[name + end] for name in ("rank_low", "rank_high", "could_be_best"))
+            assert is_best == (bounds[0] and bounds[0] == 1)
+            assert found.setdefault(name, (bounds[0], bounds[1])) == tuple(bounds), "in all of its rows"
     return found
 
 
