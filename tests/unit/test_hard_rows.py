@@ -146,11 +146,14 @@ def test_several_looks_clusters_and_cuped_have_their_rules() -> None:
     users = apart(a=a, b=b).assign(**{f"{kind} {METRIC}": np.r_[a, b] + 0.1 for kind in ("before", "own")})
     row = one(users, earlier=True)
     assert row["test"] == "permutation" and "CUPED is not used: permutation decides" in row["note"]
-    looked = one(users, looks="any", margin={METRIC: 0.1})
-    assert looked["test"] == "permutation" and looked["sparse_p_value"] < looked["p_sequential"]
-    # Only the p-value goes over looks: there are no bounds, and so nothing is said of a margin.
-    none = ("sequential_ci_low", "adjusted_ci_high", "p_no_worse", "minimum_detectable_effect", "users_needed")
-    assert np.isnan([looked[name] for name in none]).all()
+    rng = np.random.default_rng(3)
+    skewed = apart(a=rng.exponential(size=30), b=rng.exponential(size=300))
+    for of, test in ((users, "permutation"), (skewed, "hall")):
+        looked = one(of, looks="any", margin={METRIC: 0.1})
+        assert looked["test"] == test and looked["sparse_p_value"] < looked["p_sequential"]
+        # Only the p-value goes over looks: there are no bounds, and so nothing is said of a margin.
+        none = ("sequential_ci_low", "adjusted_ci_high", "p_no_worse", "minimum_detectable_effect", "users_needed")
+        assert np.isnan([looked[name] for name in none]).all()
 
 
 def test_values_are_kept_where_they_are_few_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
