@@ -1,7 +1,5 @@
 """Forget: erase users from every table of an output, and derive what follows from the others, date by date."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Recompute: metrics for published dates, another convention or other judgements, from the lists that runs stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

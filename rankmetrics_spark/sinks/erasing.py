@@ -1,7 +1,5 @@
 """Publish the tables of a date anew, without some users: with their records, in one step, under the same runs."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

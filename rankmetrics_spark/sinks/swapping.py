@@ -5,8 +5,6 @@ files first and plain values otherwise, so that a task of Spark can run them if 
 Each can be repeated.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
