@@ -18,20 +18,12 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings, version_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
-from rankmetrics_spark.job import registering, results
+from rankmetrics_spark.job import record as rec, registering, results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay, recompute as recompute
-from rankmetrics_spark.job.record import (
-    DAYS_SEEN,
-    Outcome,
-    Record,
-    counts_on_record,
-    record_refusal,
-    rows_here,
-    tables_on_record,
-)
+from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
@@ -465,7 +457,7 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
         of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
         record.warn_of(of_past)
         context.checks += of_past
-    record.entries[DAYS_SEEN] = [*seen]
+    record.entries[rec.DAYS_SEEN] = [*seen]
     record.warn_of(of_plan)
     context.checks += of_plan
     staged = results.Staged(written, users, config, counts, context.earlier.days)
@@ -519,9 +511,9 @@ def from_users(
         context = Context(spark, config, Steps(lambda text: None), refused, store_for)
         store, date = context.store, config.evaluation_date
         store.check()
-        context.tables = replace(tables_on_record(spark, config, recorded), keep=store.stage, assigned=None)
+        context.tables = replace(rec.tables_on_record(spark, config, recorded), keep=store.stage, assigned=None)
         vars(context.tables)["user_metrics"] = users
-        context.counts = {name: n for name, n in counts_on_record(recorded).items() if (name or None) in names}
+        context.counts = {name: n for name, n in rec.counts_on_record(recorded).items() if (name or None) in names}
         context.earlier = Earlier.of(store, config)
         of_users = _users(context)
         written = _stage_aggregates(context, of_users)
