@@ -330,7 +330,10 @@ class Judged:
         if min(n, worth) < st.LEAST_JUDGED:
             unequal = f", worth {worth:.0f} that were drawn with equal chances" if n >= st.LEAST_JUDGED else ""
             return f"people judged {n} {units}{unequal}, and a verdict needs {st.LEAST_JUDGED}"
-        gaps = [int(sums["in_part"][i]) for sums in self.rows.totals.sides("machine", self.rows.keys)]
+        sides = self.rows.totals.sides("machine", self.rows.keys)
+        gaps, unrated, rated = ([int(sums[name][i]) for sums in sides] for name in ("in_part", "unrated", "others"))
+        if max(unrated) > MOST_IN_PART * (n + max(rated) + max(unrated)):
+            return f"neither people nor the machine judged {max(unrated):,} {units}, who may not be like the others"
         # One that has items of its own that nobody judged was not there when they were drawn.
         if max(gaps) > (MOST_IN_PART * n if min(gaps) else min(1, MOST_IN_PART * n)):
             why = f", or {UNITS} were drawn and not whole {units}" if self.rows.request.cluster else ""

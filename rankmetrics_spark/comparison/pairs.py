@@ -116,8 +116,9 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             f, n, chance, shown = rows.rated(metric)
             others, judged = np.isnan(values) & ~np.isnan(f), ~np.isnan(some) & ~np.isnan(f)
             in_part = np.zeros(len(v), bool) if rows.in_part is None else rows.in_part
+            counts = others, in_part, np.isnan(values) & np.isnan(f)
             y, n_others, s = (np.where(others, each, 0.0) for each in (f * n, n, shown))
-            cells.add(totals, "machine", metric, [others, in_part], y=y, n=n_others, s=s)
+            cells.add(totals, "machine", metric, counts, y=y, n=n_others, s=s)
             cells.keep(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, shown, chance)
         elif (without := rows.left_out(metric, values)).any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)

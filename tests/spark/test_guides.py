@@ -105,7 +105,7 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
             (row,) = names["as_people"].comparisons.to_pandas().to_dict("records")
             assert row["ci_low"] > 0 and 0 < row["lambda"] < 1 and row["n_judged"] == 60
             (text,) = (text for text in blocks("yaml", page_of(guide)) if "human_sample" in text)
-            (folder / "judged.yaml").write_text(text.replace("path: out", f"path: {folder}/out"))
+            (folder / "judged.yaml").write_text(text.replace("path: ", f"path: {folder}/"))
             words = ("-o", folder / "out" / "judged", "--date", "2026-11-20", "--format", "json")
             code, out, err = call("evaluate", "-c", folder / "judged.yaml", *words)
             assert code == 0 and json.loads(out)["comparisons"][0]["difference"] == row["difference"], err

@@ -217,6 +217,7 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
         metrics=METRICS,
         comparison={"baseline": "a"},
         sink={"path": str(tmp_path / "out")},
+        gates=[{"metric": "dcg@3", "max_drop": 0.5, "on": "bound"}],
         evaluation_date="2026-11-20",
     )
     done = run(spark, config)
@@ -244,6 +245,8 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
         )
     stored, means = (read(spark, tmp_path / "out" / name) for name in ("comparisons", "experiment_metrics"))
     direct = evaluated(spark, log, labels).comparisons.to_pandas()
+    (gate,) = (row["observed"] for row in done.checks.collect() if row["name"] == "max_drop")
+    assert gate == -direct.set_index("metric").loc["dcg@3", "ci_low"]
     again = compare(read(spark, tmp_path / "out" / "user_metrics"), baseline="a").to_pandas()
     for table in (stored.to_pandas().sort_values("metric"), again):
         for name in ("difference", "standard_error", "p_value", "lambda", "n_judged"):

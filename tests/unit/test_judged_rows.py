@@ -281,6 +281,16 @@ def test_judged_users_of_other_lengths_or_segments_have_no_verdict(column: str, 
     assert np.isnan(row["p_value"]) == (column == "shown")
 
 
+@pytest.mark.parametrize(("n", "note"), [(12, None), (13, "neither people nor the machine judged 13 users, who may")])
+def test_users_whom_nobody_judged_are_at_most_2_of_100(n: int, note: str | None) -> None:
+    users = judged(60, 540)
+    at = np.tile(np.arange(600), 2)
+    users[f"machine {METRIC}"] = users[f"machine {METRIC}"].mask(at >= 600 - n)
+    row = row_of(users)
+    assert row["n_users"] == 600 - n and (row["note"] or "")[: len(note or "")] == (note or "")
+    assert np.isnan(row["p_value"]) == (note is not None)
+
+
 @pytest.mark.parametrize(("gaps", "says"), [([1, 0], False), ([2, 0], True), ([2, 2], False), ([5, 5], True)])
 def test_items_of_one_system_that_nobody_judged_leave_no_verdict(gaps: list[int], says: bool) -> None:
     users = judged(200, 400)
