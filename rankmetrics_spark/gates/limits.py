@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.words import UNITS, worded
@@ -34,14 +35,7 @@ MOST_SHOWN = 20
 
 
 #: What becomes of an event that gives no grade -> in words.
-EVENTS = {
-    sch.EVENT_STATES[1]: "without an impression",
-    sch.EVENT_STATES[2]: "before the impression",
-    sch.EVENT_STATES[3]: "after the window",
-    sch.EVENT_STATES[4]: "perhaps of the day before",
-    sch.EVENT_STATES[5]: "of a kind without a grade",
-    sch.EVENT_STATES[6]: "faulty",
-}
+EVENTS = data_of(__name__, "events")
 
 
 def events_in_words(counts: Mapping[str, int], open_share: float | None) -> Iterator[str]:
