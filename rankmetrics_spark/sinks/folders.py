@@ -177,11 +177,11 @@ class Folder(pt.Store):
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record as JSON to ``runs``; return its path. That of a run that has published is sealed."""
-        reach, of_run = self._reach, (str(record[DATE]), self.run_id)
-        path = self._write_record({**record, seals.FILES: reach.do(seals.hashes, *of_run)} if reach else record)
+        reach, of_run, done = self._reach, (str(record[DATE]), self.run_id), record.get("outcome") == "done"
+        path = self._write_record({**record, seals.FILES: reach.do(seals.hashes, *of_run, done)} if reach else record)
         self._open_record = False
         with suppress(Exception):  # published and on record; whoever verifies is told that there is no seal
-            if reach and record.get("outcome") == "done":
+            if reach and done:
                 reach.do(seals.seal, *of_run)
         return path
 

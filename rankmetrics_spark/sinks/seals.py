@@ -39,9 +39,10 @@ def live_paths(files: Files, pointer: Pointer) -> list[str]:
     return sorted(path for path in paths if id_of(path) == run_in_name(path))
 
 
-def hashes(files: Files, date: str, run: str) -> dict[str, str]:
-    """Path -> SHA-256 of the files that a run has published on a date."""
-    return digests(files, sw.pointer_of(files, date) or Pointer(date), run)
+def hashes(files: Files, date: str, run: str, done: bool = True) -> dict[str, str]:
+    """Path -> SHA-256 of the files that a run has published on a date; of one that has failed, of what it left."""
+    # The pointer may be why it has failed.
+    return digests(files, (done and sw.pointer_of(files, date)) or Pointer(date), run)
 
 
 def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
