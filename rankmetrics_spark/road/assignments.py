@@ -161,7 +161,8 @@ class Assigned:
             known = named(seen.selectExpr(f"0L AS {_FAULTY}", _TEST, _ARM, f"0L AS {sch.N_ASSIGNED}", _N))
         experiments, known = (table.where(f"{sch.EXPERIMENT} IS NOT NULL") for table in (experiments, known))
         known = F.broadcast(known.selectExpr(*of_arm, f"{sch.EXPERIMENT} AS {_OF_ARM}", "_from", _UNTIL))
-        members = users.where(of_one_arm).join(known, same_arm)
+        # The few arms first: Sail looks up the rows of the second table in a hash table of the first.
+        members = known.join(users.where(of_one_arm), same_arm)
         since = f"greatest({_SINCE}, _from) AS {_SINCE}"
         return cls(arms, experiments, members.selectExpr(_OF_ARM, _USER, since, _UNTIL), asked)
 
