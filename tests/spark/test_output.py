@@ -519,6 +519,7 @@ def test_an_outcome_reads_its_rows_after_users_were_erased_and_its_dates_are_dat
     assert {(row["user_id"], row["evaluation_date"]) for row in users.collect()} == {("u", date.fromisoformat(DATE))}
     kinds = {dict(table.dtypes)["evaluation_date"] for table in (users, done.experiment_metrics, done.checks)}
     assert (users.count(), kinds) == (1, {"date"})
+    assert [row["user_id"] for row in read(spark, f"{done.path}/user_metrics").collect()] == ["u"]
 
 
 class Catalog(CatalogSchema):
