@@ -20,6 +20,7 @@ LEFT_OUT = {
     "the input or the output is a table of the session": ("TABLE_OR_VIEW", "table not found", "of a catalog"),
     "the record hides a secret": ("hides secrets",),
     "its users were erased": ("users were erased from run",),
+    "the test has changed the plan": ("registered/plan.json is not as it was written",),
     "the test adds to the program": ("unknown metric", "source.format: unknown value", "the column most_users"),
 }
 """Why a run cannot be derived by another process -> what the error then says."""

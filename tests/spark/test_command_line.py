@@ -84,7 +84,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
     lines = [line for line in out.splitlines() if any(name in line for name in names)]
     assert len(lines) == len(names) and all(line.count("±") == 0 and line.count("│") == 11 for line in lines)
     assert "left out: duplicate_item 1, null_item 1" in err
-    assert "experiment_metrics, user_metrics, quarantine, checks; run record: " in err
+    assert "user_metrics, quarantine, experiment_metrics, checks; run record: " in err
     (record,) = (tmp_path / "out" / "runs").iterdir()
     for message in (out, err, record.read_text(encoding="utf-8")):
         assert "4711" not in message and "0815" not in message
