@@ -226,8 +226,8 @@ def shares_p(weights: Floats, n: Floats, others: Floats, effective: float) -> fl
         others: (l,) queries that nobody judged.
         effective: How many queries of equal weights the judged ones are worth.
 
-    >>> round(shares_p(np.array([10.0, 20.0]), np.array([10, 20]), np.array([40, 30]), 30.0), 6)  # chi2 = 50 / 9
-    0.01842
+    >>> round(shares_p(np.array([10.0, 20.0]), np.array([10, 20]), np.array([40, 30]), 30.0), 6)  # chi2 = 100 / 21
+    0.029096
     """
     size, every = n + others, np.array([weights, n + others]) / [[max(weights.sum(), 1e-300)], [(n + others).sum()]]
     rare = effective * every[1] < LEAST_EXPECTED
