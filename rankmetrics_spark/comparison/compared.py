@@ -287,14 +287,14 @@ class Compared:
         if plan == "one":
             return []
         rules: list[tuple[st.Bools, st.Looks]] = []
-        by_p = self.hard.decides & ~self.decided_by_cuped
-        for chosen, exact in ((self.hits_suffice & ~by_p, False), (by_p, True)):
+        hard = self.hard.decides & ~self.decided_by_cuped
+        for chosen, by_p in ((self.hits_suffice & ~hard, False), (hard, True)):
             if isinstance(plan, str):
-                rules.append((chosen, st.AnyLook(self.request.tuning_users, alpha, exact)))
+                rules.append((chosen, st.AnyLook(self.request.tuning_users, alpha, by_p)))
                 continue
             numbers = np.where(chosen, [plan.look or look or 0 for look in self.look], 0)
             planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
-            rules += [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha, exact)) for n in planned]
+            rules += [(numbers == n, st.PlannedLook(n, plan.planned, plan.spending, alpha, by_p)) for n in planned]
         return rules
 
     def enough_hits(self, arms: Iterable[st.Sums], both: st.Sums) -> st.Bools:

@@ -41,7 +41,7 @@ def importing() -> Iterator[None]:
 
 
 def scripts() -> str:
-    """The scripts of Vega, to stand in a ``<script>``; making them takes half a second, once in a process."""
+    """The scripts of Vega, to stand in a ``<script>``; making them takes about a second, once in a process."""
     check_page_libraries()
     with importing():
         import vl_convert
