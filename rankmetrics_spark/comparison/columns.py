@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark.comparison import families, measures as ms, table as tables, totals
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared
-from rankmetrics_spark.comparison.families import interval, intervals_at
-from rankmetrics_spark.comparison.measures import ALIKE, SIDES, TIES_UNIT
 from rankmetrics_spark.comparison.notes import analysed, notes
 from rankmetrics_spark.comparison.registry import statistic
-from rankmetrics_spark.comparison.table import CAP
-from rankmetrics_spark.comparison.totals import replicate_means
 
 PAIRED_T, WELCH = "paired t", "welch"
 Texts = list[str | None]
@@ -179,9 +176,9 @@ def cap(rows: Compared) -> st.Floats:
     """Lists of a user that count at most; without `mean_over: lists`, the largest value that counts, of metrics without
     an upper bound. Means, differences and numbers of lists of the row are those with it.
     """
-    columns, caps = {f"{CAP}{metric.column}": str(metric) for metric in rows.question.metrics}, {}
+    columns, caps = {f"{tables.CAP}{metric.column}": str(metric) for metric in rows.question.metrics}, {}
     for key in rows.totals.sums:
-        if key.kind == ALIKE and key.metric in columns:
+        if key.kind == ms.ALIKE and key.metric in columns:
             caps[columns[key.metric]] = float(str(key.candidate))
     return np.array([caps.get(key.metric, np.nan) for key in rows.keys])
 
@@ -277,7 +274,7 @@ def users_needed(rows: Compared) -> st.Floats:
 def p_wilcoxon(rows: Compared) -> st.Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
     n, twice_plus, ties, rest = rows.totals.of("ranks", rows.keys).table.astype(object).T
-    p = st.signed_rank(n, twice_plus, ties * TIES_UNIT + rest, rows.both["both"].astype(object) - n)
+    p = st.signed_rank(n, twice_plus, ties * ms.TIES_UNIT + rest, rows.both["both"].astype(object) - n)
     return np.where(rows.testable & rows.paired, p, np.nan)
 
 
@@ -311,13 +308,13 @@ def bootstrap(rows: Compared) -> st.Floats:
     bounds = np.full((2, len(rows.keys)), np.nan)
     # Users who are all alike, drawn again, are the same users.
     for i in np.flatnonzero(_resampled(rows) & (rows.estimate.standard_error > 0)).tolist():
-        ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in SIDES)
+        ours, theirs = (rows.replicates("bootstrap_arm", i, place) for place in ms.SIDES)
         if rows.paired[i]:
             pair = rows.replicates("bootstrap_pair", i)
             ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
         if ours is not None and theirs is not None:
-            part, means = slice(i, i + 1), replicate_means(theirs) - replicate_means(ours)
-            bounds[:, part] = interval(means[None], rows.estimate.difference[part], rows.request.confidence)
+            part, means = slice(i, i + 1), totals.replicate_means(theirs) - totals.replicate_means(ours)
+            bounds[:, part] = families.interval(means[None], rows.estimate.difference[part], rows.request.confidence)
     return bounds
 
 
@@ -339,7 +336,7 @@ def test_name(rows: Compared) -> Texts:
 @statistic("n_assigned_baseline", "n_assigned_candidate", type="long", needs="assigned")
 def n_assigned(rows: Compared) -> tuple[list[int | None], ...]:
     """Users who are assigned to each of the two, with a list or without; the sample ratio is about them."""
-    return tuple([rows.assigned.get(key[place]) for key in rows.keys] for place in SIDES)
+    return tuple([rows.assigned.get(key[place]) for key in rows.keys] for place in ms.SIDES)
 
 
 @statistic("share_with_value_baseline", "share_with_value_candidate", "p_share_with_value", needs="left_out")
@@ -402,7 +399,7 @@ def strata(rows: Compared) -> tuple[st.Floats, ...]:
 def _adjusted(rows: Compared) -> tuple[st.Floats, ...]:
     """Numbers of CUPED's test, or of that within strata."""
     test, of = rows.adjusted, rows.adjusted.estimate
-    share = intervals_at(rows.request.confidence, of, test.denominator)[1]
+    share = families.intervals_at(rows.request.confidence, of, test.denominator)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))

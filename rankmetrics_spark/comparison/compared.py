@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import adjusted, measures as ms
 from rankmetrics_spark.comparison.families import Families, Question, bounds_of_ranks, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
@@ -16,8 +16,6 @@ from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
 from rankmetrics_spark.comparison.uneven import doubts_of_days
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.words import UNIT, UNITS
 
 PAIRED, INDEPENDENT = "paired", "independent"
@@ -56,17 +54,17 @@ class Compared:
         keys = row_keys(totals, request, known)
         # Of segments, those with so many users in both experiments.
         enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= request.min_users
-        keys = [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
+        keys = [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == sch.EVERYONE]
         paired = np.full(len(keys), request.design == PAIRED)
         if request.design == "auto":
             # All segments of a pair follow its users as a whole.
-            everyone = [key._replace(segment=EVERYONE) for key in keys]
+            everyone = [key._replace(segment=sch.EVERYONE) for key in keys]
             n, shared = (sums["n"] for sums in totals.sides("arm", everyone)), totals.of("pair", everyone)["both"]
             paired = (shared > 0) & (shared >= SHARE_OF_PAIRED * np.maximum(*n))
         return cls(totals, question, keys, totals.sides("arm", keys), totals.of("pair", keys), paired)
 
     @property
-    def request(self) -> Comparison:
+    def request(self) -> cfg.Comparison:
         """What is compared, and how."""
         return self.question.request
 
@@ -333,7 +331,7 @@ class Compared:
     @cached_property
     def roles(self) -> list[str]:
         """(g,) ``primary``, ``guardrail`` or ``secondary``, by the metric of the row."""
-        return [self.question.roles.get(key.metric, SECONDARY) for key in self.keys]
+        return [self.question.roles.get(key.metric, sch.SECONDARY) for key in self.keys]
 
     @cached_property
     def families(self) -> Families:
@@ -370,7 +368,7 @@ class Compared:
         named = {
             "earlier": question.earlier,
             "looks": request.looks != "one",
-            "segments": any(key.segment != EVERYONE for key in self.keys),
+            "segments": any(key.segment != sch.EVERYONE for key in self.keys),
             "period": question.days,
             "sparse": self.hard.decides.any(),
             "lists": request.mean_over == "lists",
@@ -401,7 +399,7 @@ class Compared:
         """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
         if not self.request.shares:
             return np.nan
-        keys = [ms.Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.request.shares]
+        keys = [ms.Key("arm", "", name, sch.EVERYONE, self.keys[0].metric) for name in self.request.shares]
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         counted = sum(self.totals.of(kind, keys)["users"] for kind in ("arm", "untriggered", "shared"))
         users = [self.assigned[name] for name in self.request.shares] if self.assigned else counted

@@ -5,10 +5,9 @@ from collections import Counter
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import totals
+from rankmetrics_spark.comparison import notes, totals
 from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
 from rankmetrics_spark.comparison.measures import SIDES, Key
-from rankmetrics_spark.comparison.notes import trigger_rates
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import BOUNDS, DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
@@ -99,7 +98,7 @@ def triggered(rows: Compared) -> tuple[st.Floats, ...]:
     Fisher's test for few); p-value that the other users do not differ in the metric, by the test that fits them. Below
     0.001 in one of the two there is no verdict.
     """
-    p, shares = trigger_rates(rows)
+    p, shares = notes.trigger_rates(rows)
     return *shares, p, rows.untriggered.single.p_value
 
 

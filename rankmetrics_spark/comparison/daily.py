@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures as ms, pairs, units
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import EVERYONE
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
 #: Kinds of rows of an effect over time.
@@ -94,7 +92,7 @@ def _share_without(with_value: st.Array, lists: st.Array) -> st.Floats:
     return np.where(lists > 0, 1 - np.minimum(with_value / np.maximum(lists, 1), 1), 0.0)
 
 
-def add_days(totals: ms.Totals, days: UserDays, request: Comparison, start: str | None = None) -> None:
+def add_days(totals: ms.Totals, days: UserDays, request: cfg.Comparison, start: str | None = None) -> None:
     """Add what these users contribute to an effect over time.
 
     Args:
@@ -151,7 +149,7 @@ def _labelled(kind: str, values: st.Array) -> tuple[list[str], st.Ints]:
     return [f"{kind}={value}" for value in distinct.tolist()], code.reshape(-1)
 
 
-def _add_states(totals: ms.Totals, days: UserDays, request: Comparison) -> None:
+def _add_states(totals: ms.Totals, days: UserDays, request: cfg.Comparison) -> None:
     """What each user has up to each of their days; a state ends on the user's next day, or is of ``all`` the period."""
     user, own = days.rows.user, days.own
     dates, t = np.unique(days.date, return_inverse=True)
@@ -174,7 +172,7 @@ def _add_states(totals: ms.Totals, days: UserDays, request: Comparison) -> None:
     places = place[known]
     segments = [
         ([f"{ENTERING}={date}" for date in dates.tolist()], begins),
-        ([*(f"{LEAVING}={date}" for date in dates.tolist()), EVERYONE], ends),
+        ([*(f"{LEAVING}={date}" for date in dates.tolist()), sch.EVERYONE], ends),
     ]
     states = {metric: each[places] for metric, each in values.items()}
     lists, without = _running(days.lists, own), {}
@@ -204,7 +202,7 @@ def _running(numbers: st.Ints, group: st.Ints) -> st.Ints:
 # ---- the slopes of users
 
 
-def _add_slopes(totals: ms.Totals, days: UserDays, since: st.Ints, request: Comparison) -> None:
+def _add_slopes(totals: ms.Totals, days: UserDays, since: st.Ints, request: cfg.Comparison) -> None:
     """Add the least-squares slope of each user over their own days, with its information as the weight.
 
     The weighted mean over the users is the slope by fixed effects of users: those who are there for more days than

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark import metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures as ms, table as tables
 from rankmetrics_spark.config import Comparison, Days, of_test
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Question:
     earlier: bool = False
     days: Days | None = None
     look_numbers: LookNumbers = field(default_factory=unknown_looks)
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[mx.Metric, ...] = ()
     by_test: bool = False
     only_t: bool = False
     machine: bool = False

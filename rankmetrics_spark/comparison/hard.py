@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures
 from rankmetrics_spark.comparison.measures import SIDES, Key
-from rankmetrics_spark.schemas import EVERYONE, SPARSE_TESTS, segment_columns
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -30,7 +29,7 @@ EFFECTIVE_USERS = 50
 _EVEN = 2 / 3
 #: Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests.
 SKEWED = 0.1
-PERMUTATION, SIGN_FLIPS, BOSCHLOO, HALL = SPARSE_TESTS
+PERMUTATION, SIGN_FLIPS, BOSCHLOO, HALL = sch.SPARSE_TESTS
 
 
 @dataclass(frozen=True)
@@ -180,8 +179,8 @@ class Hard:
 
     def _values(self, key: Key, n: int) -> st.Floats | None:
         """The values other than 0 of an experiment; None where these, or those of its segments, are too many."""
-        split = key.candidate, key.metric, segment_columns(key.segment)
-        too_many = key.segment != EVERYONE and self._in_segments[split] > measures.MOST_IN_SEGMENTS
+        split = key.candidate, key.metric, sch.segment_columns(key.segment)
+        too_many = key.segment != sch.EVERYONE and self._in_segments[split] > measures.MOST_IN_SEGMENTS
         return None if too_many else self.rows.totals.values(key, n)
 
     @cached_property
@@ -191,7 +190,7 @@ class Hard:
         hits = self.rows.totals.of("arm", arms)["hits"].tolist()
         counts = Counter[tuple[object, ...]]()
         for key, n in zip(arms, hits, strict=True):
-            counts[key.candidate, key.metric, segment_columns(key.segment)] += n
+            counts[key.candidate, key.metric, sch.segment_columns(key.segment)] += n
         return counts
 
     def bounded(

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from scipy.special import stdtr
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import EVERYONE, SMALL_RATIO_P, columns, segment_columns
 from rankmetrics_spark.words import UNITS, p_value
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 #: Share of the judged users who may have an item at the first ranks that people did not judge.
 MOST_IN_PART = 0.02
 #: Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows.
-MACHINE_MEANS = columns(
+MACHINE_MEANS = sch.columns(
     "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda bias_machine "
     "p_bias_machine p_sample_values p_sample_shown p_sample_segments; long: n_users n_judged n_lists"
 )
@@ -168,21 +166,21 @@ def _p_value(difference: float, parts: Sequence[tuple[float, float]]) -> float:
     return float(2 * stdtr(st.welch_df(parts), -abs(difference) / error)) if error > 0 else np.nan
 
 
-def sample_ps(totals: Totals, request: Comparison) -> dict[tuple[Any, str], list[float]]:
+def sample_ps(totals: Totals, request: cfg.Comparison) -> dict[tuple[Any, str], list[float]]:
     """Experiment and metric -> p-values, in the order of ``OTHERWISE``, of judged users being like the others."""
     found: dict[tuple[Any, str], list[float]] = {}
     counts = defaultdict[Any, list[Any]](list)
     for key in {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}:
         (_, kept), sums, name = totals.judged(key._replace(kind="arm_judged")), totals.of("machine", [key]), key[2::2]
-        if key.segment != EVERYONE:
+        if key.segment != sch.EVERYONE:
             row = (1 / kept[-1]).sum(), kept.shape[1], int(sums["others"][0])
-            counts[name, segment_columns(key.segment)].append(row)
+            counts[name, sch.segment_columns(key.segment)].append(row)
             continue
         of, shown = Labels.of_arm(totals, key, request.target), sums.moments("s", "others")
         others = replace(of.others, mean=float(shown.mean[0]), variance=float(shown.variance[0]))
         found[name] = [st.sample_p(of.f, of.others, of.weights), st.sample_p(kept[3], others, of.weights)]
     for (name, _), of_labels in counts.items():
-        of = Labels.of_arm(totals, Key("arm", "", name[0], EVERYONE, name[1]), request.target)
+        of = Labels.of_arm(totals, Key("arm", "", name[0], sch.EVERYONE, name[1]), request.target)
         weights, n, others = np.array(sorted(of_labels)).T
         found[name].append(st.shares_p(weights, n, others, of.people.effective))
     # Of several columns of segments, the one that differs most, as if they were independent ones.
@@ -341,11 +339,11 @@ class Judged:
             return f"{gap}; n_to_judge of user_metrics says how many items are to judge, and `unjudged` which"
         key, none = self.rows.keys[i], [np.nan] * len(OTHERWISE)
         ps = [self.samples.get((key[side], key.metric), none) for side in SIDES]
-        if key.segment != EVERYONE:
+        if key.segment != sch.EVERYONE:
             ps += [[st.sample_p(of.f, of.others, of.weights), *none[1:]] for of in self.labels[i][0]]
         for p, off in zip(np.fmin.reduce(ps).tolist(), OTHERWISE, strict=True):
-            if p < SMALL_RATIO_P:
-                said = p_value(p, SMALL_RATIO_P)
+            if p < sch.SMALL_RATIO_P:
+                said = p_value(p, sch.SMALL_RATIO_P)
                 return f"the {units} that people judged are not like the others: {off} ({said})"
         return None
 
@@ -371,7 +369,7 @@ def with_one_slope(labels: Sequence[Labels]) -> list[Labels]:
     return [replace(of, slope=slope[np.searchsorted(ids, of.ids)]) for of in labels]
 
 
-def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
+def machine_means(totals: Totals, request: cfg.Comparison) -> dict[str, Any]:
     """Corrected means of every experiment, segment and metric that a machine has judged, with intervals."""
     rated = {key._replace(kind="arm") for key in totals.sums if key.kind in ("machine", "arm_judged")}
     keys, samples, none = [key for key in totals.sums if key in rated], sample_ps(totals, request), [np.nan] * 3
@@ -384,7 +382,7 @@ def machine_means(totals: Totals, request: Comparison) -> dict[str, Any]:
         test = st.Estimate.of(np.array(mean.mean), error, np.array(st.welch_df(mean.parts)), request.confidence)
         numbers = mean.mean, float(test.ci_low), float(test.ci_high), labels.people.mean, labels.of_machine.mean
         bias = labels.bias.mean, _p_value(labels.bias.mean, labels.bias.parts)
-        likeness = samples[keys[i][2::2]] if keys[i].segment == EVERYONE else none
+        likeness = samples[keys[i][2::2]] if keys[i].segment == sch.EVERYONE else none
         counts = labels.of_machine.n if members is None else int(members[i]), n
         of_lists = int(judged[i] + others[i]) if request.mean_over == "lists" else None
         names = keys[i].candidate, keys[i].segment, keys[i].metric

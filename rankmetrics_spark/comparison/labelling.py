@@ -8,16 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, statistics as st
+from rankmetrics_spark.comparison import planning, registry, results, table as tables
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.planning import effect_of
-from rankmetrics_spark.comparison.registry import Statistic
-from rankmetrics_spark.comparison.results import comparisons
-from rankmetrics_spark.comparison.table import UserTable, machine_columns
-from rankmetrics_spark.config import Comparison, count
-from rankmetrics_spark.engines import AnyTable, few_rows, spark_table, told_as_read
-from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE
 from rankmetrics_spark.words import UNITS
 
@@ -31,7 +24,7 @@ def _pilot(rows: Compared) -> list[str]:
     judged, texts = rows.judged, []
     for i, (_, tested, _) in enumerate(judged.labels):
         if doubt := judged.doubt(i) or ("" if all(of.h.std() for of in tested) else "people's values do not differ"):
-            raise InputError(f"the pilot cannot be planned with: {doubt}; allowed: one that has a verdict")
+            raise err.InputError(f"the pilot cannot be planned with: {doubt}; allowed: one that has a verdict")
         sides = [(float(of.products[0]), of.of_machine.variance, of.rho * of.helps, of.of_machine.n) for of in tested]
         of_row = rows.keys[i].candidate, judged.numbers["mean_baseline"][i], int(judged.least[i])
         texts.append(json.dumps([*of_row, [of.rho for of in tested], sides]))
@@ -127,10 +120,10 @@ class LabelPlan:
         return {**asdict(self), **needed, "labels": self.rows}
 
 
-@told_as_read
+@eng.told_as_read
 def plan_labels(
-    user_metrics: AnyTable,
-    metric: str | Metric,
+    user_metrics: eng.AnyTable,
+    metric: str | mx.Metric,
     baseline: str,
     effect: float | str | None = None,
     users: int | None = None,
@@ -163,19 +156,19 @@ def plan_labels(
             random ones, or their values do not differ.
     """
     if users is not None:
-        count(st.LEAST_JUDGED, _NO_LIMIT)("users", users)
-    comparison = Comparison.of(locals())
-    rows = spark_table(user_metrics, "user_metrics")
-    table = UserTable.of(rows, [metric])
+        cfg.count(st.LEAST_JUDGED, _NO_LIMIT)("users", users)
+    comparison = cfg.Comparison.of(locals())
+    rows = eng.spark_table(user_metrics, "user_metrics")
+    table = tables.UserTable.of(rows, [metric])
     table = replace(table, alike=tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns))
     name = str(table.metrics[0])
-    if not machine_columns(table):
-        raise InputError(f"user_metrics has no {name} under the labels of a machine; allowed: an evaluation with both "
-                         "labels")  # fmt: skip
-    plans, of_pilot = [], (Statistic(_pilot, ("pilot",), "string", ""),)
-    for row in few_rows(comparisons(table, comparison, statistics=of_pilot)):
+    if not tables.machine_columns(table):
+        raise err.InputError(f"user_metrics has no {name} under the labels of a machine; allowed: an evaluation with "
+                             "both labels")  # fmt: skip
+    plans, of_pilot = [], (registry.Statistic(_pilot, ("pilot",), "string", ""),)
+    for row in eng.few_rows(results.comparisons(table, comparison, statistics=of_pilot)):
         candidate, mean, n, correlations, parts = json.loads(row["pilot"])
         sides = [st.Side(people, machine, rho, users or size) for people, machine, rho, size in parts]
-        target = None if effect is None else effect_of(effect, mean)
+        target = None if effect is None else planning.effect_of(effect, mean)
         plans.append(LabelPlan(name, baseline, candidate, mean, n, correlations, sides, target, confidence, power))
     return sorted(plans, key=lambda plan: plan.candidate)

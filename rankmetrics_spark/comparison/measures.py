@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import errors as err, schemas as sch, statistics as st
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.schemas import NAME_OF_ARM
 from rankmetrics_spark.words import UNITS
 
 #: Name of an experiment; None for those without one.
@@ -99,7 +97,7 @@ class Totals:
         if old is None and key.kind.partition(".")[0] in SHAPES:
             self.n_cells += sums.size
             if self.n_cells > MOST_CELLS:
-                raise ConfigError(
+                raise err.ConfigError(
                     "comparison: the replicates of all pairs, metrics and segments are more than "
                     f"{MOST_CELLS:,} numbers; allowed: fewer replicates, pairs, metrics or segments"
                 )
@@ -122,12 +120,12 @@ class Totals:
         """
         rows = self.sums.get(key, np.zeros(0, np.int64)).reshape(-1, WIDTHS[key.kind])
         if len(rows) > MOST_JUDGED:
-            raise ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
-                              "machine: so many; the labels of people alone are enough then")  # fmt: skip
+            raise err.ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
+                                  "machine: so many; the labels of people alone are enough then")  # fmt: skip
         numbers = rows[:, 1:].view(np.float64).T
         if wrong := np.count_nonzero(~((numbers[-1] > 0) & (numbers[-1] <= 1))):
-            raise InputError(f"{wrong:,} of {len(rows):,} {UNITS} of {key.candidate} that people were to judge have no "
-                             "probability of being drawn; allowed: one above 0 and up to 1 for each")  # fmt: skip
+            raise err.InputError(f"{wrong:,} of {len(rows):,} {UNITS} of {key.candidate} that people were to judge "
+                           "have no probability of being drawn; allowed: one above 0 and up to 1 for each")  # fmt: skip
         return rows[:, 0], numbers
 
     def of(self, kind: str, keys: Sequence[Key], place: int | None = None) -> st.Sums:
@@ -151,7 +149,7 @@ class Totals:
         parts: dict[str, Totals] = {}
         alike = {key: sums for key, sums in self.sums.items() if key.kind == ALIKE}
         for key, sums in self.sums.items():
-            test, mark, _ = str(key.candidate).partition(NAME_OF_ARM)
+            test, mark, _ = str(key.candidate).partition(sch.NAME_OF_ARM)
             if mark:
                 parts.setdefault(test, Totals({**alike})).sums[key] = sums
         yield from sorted(parts.items())

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, statistics as st
 from rankmetrics_spark.comparison import adjusted, hard, measures as ms, uneven
-from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
 from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 
@@ -224,7 +223,7 @@ def _untested(rows: Compared, i: int, untrusted: str | None) -> str:
         # Beyond the plan and with few hits there is no test, but a broken split is worth knowing.
         if untrusted or not rows.hits_suffice[i]:
             return untrusted or too_few_hits(rows, i)
-        if isinstance(plan, PlannedLooks) and (look := plan.look or rows.look[i]):
+        if isinstance(plan, cfg.PlannedLooks) and (look := plan.look or rows.look[i]):
             return f"not tested, since this is look {look} and {plan.planned} are planned"
         return "not tested, since looks are planned and the number of this look is not known"
     if rows.unresolved[i]:

@@ -10,14 +10,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
 from rankmetrics_spark.comparison.columns import means, test
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import STATISTICS, table_of_sums
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.words import worded
 
 #: Columns of an effect over time -> their types.
@@ -30,7 +28,7 @@ OVER_TIME = sch.columns(
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 
-def over_time(table: tables.UserTable, request: Comparison, start: str | None) -> DataFrame:
+def over_time(table: tables.UserTable, request: cfg.Comparison, start: str | None) -> DataFrame:
     """One row per pair, metric, kind and label, from one row per user and date; see ``effect_over_time``."""
     tables.check_column(table.rows.columns, sch.DATE)
     periods.refuse_other_types(table.rows)
@@ -50,13 +48,13 @@ def over_time(table: tables.UserTable, request: Comparison, start: str | None) -
     for metric in table.metrics:
         with_value = sch.lists_with_value(metric.column)
         numbers.append(f"double({with_value if with_value in stored else 'null'}) AS {weights[str(metric)]}")
-    parts = Step(body, summed.PARTIALS).of(tables.by_user(dated, *numbers, *summed.alike_columns(table.alike)))
-    whole = Step(summed.added, summed.PARTIALS).of(parts.repartition(*ms.KEY))
+    parts = eng.Step(body, summed.PARTIALS).of(tables.by_user(dated, *numbers, *summed.alike_columns(table.alike)))
+    whole = eng.Step(summed.added, summed.PARTIALS).of(parts.repartition(*ms.KEY))
     return table_of_sums(whole, partial(over_time_rows, question=Question.of(plain, table), start=start), OVER_TIME)
 
 
 def _sums_of_days(
-    batches: Batches, layout: summed.Layout, weights: Mapping[str, str], request: Comparison, start: str | None
+    batches: eng.Batches, layout: summed.Layout, weights: Mapping[str, str], request: cfg.Comparison, start: str | None
 ) -> Iterator[pa.RecordBatch]:
     totals = ms.Totals()
     for rows in summed.whole_users(summed.noted(batches, totals), layout):

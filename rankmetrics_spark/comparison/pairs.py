@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison.measures import MOST_IN_SEGMENTS, STRATUM, Groups, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import EVERYONE
 
 #: Values of users in pairs that are resampled in one go.
 MOST_VALUES = 2**24
 
 
-def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
+def add_rows(totals: Totals, rows: UserRows, request: cfg.Comparison) -> None:
     """Add what these users contribute to the sums of every experiment and pair.
 
     Args:
@@ -35,10 +33,10 @@ def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
     if request.shared_users == "drop":
         # Users of more than one of the compared experiments are counted only.
         shared, counts = shared_users(rows, request)
-        if rows.segments[0][0] == [EVERYONE]:
+        if rows.segments[0][0] == [sch.EVERYONE]:
             for name, n in zip(rows.experiments, counts.tolist(), strict=True):
                 for metric in rows.values if n else ():
-                    totals.add(Key("shared", "", name, EVERYONE, metric), np.array([n], np.int64))
+                    totals.add(Key("shared", "", name, sch.EVERYONE, metric), np.array([n], np.int64))
         rows = rows.of_users(~shared)
         if not len(rows.user):
             return
@@ -74,7 +72,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Comparison) -> None:
         _add_replicates(totals, rows, request, pairs)
 
 
-def shared_users(rows: UserRows, request: Comparison) -> tuple[st.Bools, st.Ints]:
+def shared_users(rows: UserRows, request: cfg.Comparison) -> tuple[st.Bools, st.Ints]:
     """(u,) whether a user is in several of the compared experiments, and (e,) how many such users each one has."""
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
@@ -126,7 +124,7 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             known = ~np.isnan(some)
             n = np.where(known, rows.lists[metric], 0.0)
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
-            if labels == [EVERYONE]:
+            if labels == [sch.EVERYONE]:
                 cells.keep(totals, "arm_units", metric, known, v * n, n)
         if of_strata is not None:
             known, n = ~np.isnan(some), rows.lists.get(metric, np.ones(len(v)))
@@ -246,7 +244,7 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
         if metric in rows.lists:
             m, n = (np.where(both, rows.lists[metric][side], 0.0) for side in (pairs.left, pairs.right))
             groups.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
-            if groups.names[0][0] == EVERYONE:
+            if groups.names[0][0] == sch.EVERYONE:
                 groups.keep(totals, "pair_units", metric, both, x * m, m, y * n, n)
         if metric in rows.before_own:
             before, after, known = pairs.of_both(rows.before_own[metric])
@@ -267,7 +265,7 @@ def _add_machine_pairs(totals: Totals, pairs: RowPairs, metric: str, values: st.
     groups.keep(totals, "pair_judged", metric, judged, ids, x, f, m, y, g, n, chance[pairs.left])
 
 
-def _add_replicates(totals: Totals, rows: UserRows, request: Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:
+def _add_replicates(totals: Totals, rows: UserRows, request: cfg.Comparison, pairs: tuple[st.Ints, st.Ints]) -> None:
     """Add the weighted sums of all metrics in every replicate: one product of matrices for each kind of weights."""
     weights: dict[str, st.Array] = {}
     # Drawn once for all metrics and segments.

@@ -6,12 +6,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, metrics as mx, schemas as sch
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
-from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
 
 _COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
@@ -51,7 +49,7 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
     refuse_missing(users)
     convention = [sch.CONVENTION_HASH] * (sch.CONVENTION_HASH in users.columns)
     conventions: dict[str, set[str]] = {}
-    for date, *digest in few_rows(users.selectExpr(f"string({sch.DATE})", *convention).distinct()):
+    for date, *digest in eng.few_rows(users.selectExpr(f"string({sch.DATE})", *convention).distinct()):
         conventions.setdefault(date, set()).update(map(str, digest))
     refuse_other_values(conventions)
     return period_days(conventions, first, last, place)
@@ -93,7 +91,7 @@ def without_unstored(table: UserTable, pointers: Mapping[str, Pointer], dates: I
 
 
 def uneven_columns(
-    metrics: Iterable[Metric], segments: Iterable[str], pointers: Mapping[str, Pointer], dates: Iterable[str]
+    metrics: Iterable[mx.Metric], segments: Iterable[str], pointers: Mapping[str, Pointer], dates: Iterable[str]
 ) -> list[str]:
     """Metrics and segments that days were published without: a sentence for each.
 
@@ -179,9 +177,9 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
     """
     refuse_missing(users)
     columns = users.columns
-    metrics = [name for name in columns if metric_of_column(name) is not None]
+    metrics = [name for name in columns if mx.metric_of_column(name) is not None]
     computed = {*sch.USER_COLUMNS, *metrics, *map(sch.lists_with_value, metrics)}
-    described = [name for name in columns if name not in computed and hashed_cut(name) is None]
+    described = [name for name in columns if name not in computed and mx.hashed_cut(name) is None]
     for name in {sch.N_DAYS, sch.FIRST_DATE} & {*described}:
         raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
     counts = [name for name in _COUNTS if name in columns]
@@ -210,14 +208,14 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
         *[_repeated(days)] * find_repeats,
         *["count(1) AS _parts"] * daily,
     ]
-    means = group_means(rows, keys, lists, aggregates)
+    means = eng.group_means(rows, keys, lists, aggregates)
     parts = ", ".join(f"substr({sch.FIRST_DATE}, {start}, {length})" for start, length in ((1, 4), (5, 2), (7, 2)))
     date = f"concat_ws('-', {parts})"
     return means.selectExpr(
         *(sch.quoted(name) for name in (*keys, *described, *counts, sch.N_DAYS)),
         f"{date} AS {sch.FIRST_DATE}",
         *(f"CASE WHEN {only_one} THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
-        *(f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in metrics),
+        *(f"{eng.weight_of(name)} AS {sch.lists_with_value(name)}" for name in metrics),
         *[REPEATED] * find_repeats,
     )
 

@@ -8,13 +8,10 @@ from functools import partial
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng
-from rankmetrics_spark.comparison import periods, registry, rows as made, sums as summed, table as tables
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx
+from rankmetrics_spark.comparison import judged, periods, registry, rows as made, sums as summed, table as tables
 from rankmetrics_spark.comparison.families import Question
-from rankmetrics_spark.comparison.judged import MACHINE_MEANS, machine_means
 from rankmetrics_spark.comparison.over_time import over_time
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 
 
@@ -22,7 +19,7 @@ def compare(
     user_metrics: eng.AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
-    metrics: str | Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | mx.Metric] | None = None,
     correction: str = "holm",
     confidence: float = 0.95,
     *,
@@ -33,8 +30,8 @@ def compare(
     wilcoxon: bool = False,
     randomization: bool | Mapping[str, int] | cfg.Resampling = False,
     bootstrap: bool | Mapping[str, object] | cfg.Bootstrap = False,
-    primary: str | Sequence[str | Metric] = (),
-    guardrails: str | Sequence[str | Metric] = (),
+    primary: str | Sequence[str | mx.Metric] = (),
+    guardrails: str | Sequence[str | mx.Metric] = (),
     families: str = "split",
     primary_share: float | None = None,
     margin: Mapping[str, float | str] | None = None,
@@ -147,7 +144,7 @@ def effect_over_time(
     user_metrics: eng.AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
-    metrics: str | Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | mx.Metric] | None = None,
     correction: str = "holm",
     confidence: float = 0.95,
     *,
@@ -211,14 +208,14 @@ def development(table: tables.UserTable, comparison: cfg.Comparison, dates: tupl
     if dates is not None:
         start, last = (cfg.day("dates", date) for date in periods.first_and_last(dates))
         if start > last:
-            raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
+            raise err.ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
     return over_time(table, comparison, start)
 
 
 def _refuse_nothing(comparison: cfg.Comparison) -> None:
     if not comparison.is_requested:
-        raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
+        raise err.ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
 
 
 def _earlier_values(before: eng.AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
@@ -247,7 +244,7 @@ def comparisons(
     given = (name for name, value in beside.items() if value is not None)
     cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
     if comparison.strata and table.before is not None:
-        raise ConfigError(f"{comparison.path_of('strata')} is given beside earlier values; allowed: one of the two")
+        raise err.ConfigError(f"{comparison.path_of('strata')} is given beside earlier values; allowed: one of the two")
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(statistics or registry.STATISTICS.values())
@@ -300,7 +297,7 @@ def with_cluster_intervals(
     partials = sums_of(table, comparison) if sums is None else sums
     body, kinds = partial(made.cluster_intervals, confidence=comparison.confidence), made.CLUSTER_MEANS
     if machine:
-        body, kinds = partial(machine_means, request=comparison), MACHINE_MEANS
+        body, kinds = partial(judged.machine_means, request=comparison), judged.MACHINE_MEANS
     return eng.beside(means, made.table_of_sums(partials, body, kinds), _ROW)
 
 

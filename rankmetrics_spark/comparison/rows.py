@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import schemas as sch, statistics as st
 
 # These register their functions, in this order.
-from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts  # noqa: F401
+from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, families, sums as summed  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import Key, Name, Totals
 from rankmetrics_spark.comparison.registry import (
     STATISTICS as STATISTICS,
@@ -21,10 +20,8 @@ from rankmetrics_spark.comparison.registry import (
     statistic as statistic,
     types_of as types_of,
 )
-from rankmetrics_spark.comparison.sums import read, refuse_several
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
 from rankmetrics_spark.engines import Batches, in_one_step, rows_of
-from rankmetrics_spark.statistics import decompose, t_interval
 
 #: Columns of a decomposition -> their types.
 DECOMPOSITION = sch.columns(
@@ -36,7 +33,7 @@ CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_lo
 
 
 def comparison_rows(
-    totals: Totals, question: Question, statistics: Iterable[Statistic] | None = None
+    totals: Totals, question: families.Question, statistics: Iterable[Statistic] | None = None
 ) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
 
@@ -70,14 +67,14 @@ def table_of_sums(sums: DataFrame, make: Columns, kinds: Mapping[str, str]) -> D
 
 
 def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    totals = read(batches)
+    totals = summed.read(batches)
     if totals.sums:
         yield from rows_of(make(totals), kinds)
 
 
-def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
-    totals = read(batches)
-    refuse_several(totals)
+def final(batches: Batches, question: families.Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
+    totals = summed.read(batches)
+    summed.refuse_several(totals)
     parts = [(totals, question)] if totals.sums else []
     if question.by_test:
         parts = [(part, question.of_test(name)) for name, part in totals.by_test()]
@@ -94,7 +91,7 @@ def final(batches: Batches, question: Question, statistics: Sequence[Statistic])
 def cluster_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
     """Intervals of the mean of every experiment, segment and metric, with clusters as units; columns as above."""
     keys = [key for key in totals.sums if key.kind == "arm"]
-    bounds = t_interval(arm_moments(totals.of("arm_lists", keys)), confidence)
+    bounds = st.t_interval(arm_moments(totals.of("arm_lists", keys)), confidence)
     low, high = (np.where(totals.of("arm", keys)["beyond"] > 0, np.nan, bound) for bound in bounds)
     return _names(keys) | {"ci_low": low, "ci_high": high}
 
@@ -113,7 +110,7 @@ def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
         replicates = totals.replicates(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
-            bounds = interval(replicate_means(replicates)[None], moments.mean[part], confidence)
+            bounds = families.interval(replicate_means(replicates)[None], moments.mean[part], confidence)
             low[i], high[i] = (bound[0] for bound in bounds)
     return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
 
@@ -152,7 +149,7 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
             ours, theirs = (arm_moments(totals.of("arm", each)) for each in keys)
             users, means = ([getattr(side, name) for side in (ours, theirs)] for name in ("n", "mean"))
             names = ([name] * len(labels) for name in (candidate, baseline, metric))
-            rows = zip(DECOMPOSITION, (*names, labels, *users, *means, *decompose(ours, theirs)), strict=True)
+            rows = zip(DECOMPOSITION, (*names, labels, *users, *means, *st.decompose(ours, theirs)), strict=True)
             for column, values in rows:
                 columns.setdefault(column, []).extend(values)
     return columns

@@ -16,16 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import engines as eng
+from rankmetrics_spark import config as cfg, engines as eng, metrics as mx, statistics as st
 from rankmetrics_spark.comparison import measures as ms, table as tables
 from rankmetrics_spark.comparison.pairs import RowPairs, add_rows
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import UserRows, refuse_repeats, rows_of_clusters, summable
-from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER
-from rankmetrics_spark.statistics import Floats, Ints, splits
 
 #: Rows of users that Python looks at in one go.
 ROWS_AT_ONCE = 65_536
@@ -58,7 +55,7 @@ class Layout:
     rows_at_once: int = ROWS_AT_ONCE
 
 
-def sums_by_key(table: tables.UserTable, request: Comparison) -> DataFrame:
+def sums_by_key(table: tables.UserTable, request: cfg.Comparison) -> DataFrame:
     """Sums by key of each partition of users; where there are many, already added up over partitions."""
     partials = _in_parts(_sums_of_users, PARTIALS, table, request)
     for more in (table.of_days, table.assigned):
@@ -69,7 +66,7 @@ def sums_by_key(table: tables.UserTable, request: Comparison) -> DataFrame:
 
 
 def _in_parts(
-    body: Callable[..., Any], schema: T.StructType, table: tables.UserTable, request: Comparison
+    body: Callable[..., Any], schema: T.StructType, table: tables.UserTable, request: cfg.Comparison
 ) -> DataFrame:
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
@@ -95,7 +92,7 @@ def _in_parts(
     return reduce(DataFrame.unionByName, steps)
 
 
-def _sums_of_users(batches: eng.Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
+def _sums_of_users(batches: eng.Batches, layout: Layout, request: cfg.Comparison) -> Iterator[pa.RecordBatch]:
     totals = ms.Totals()
     for rows in whole_users(noted(batches, totals), layout):
         for units in (rows,) if rows.member is None else rows_of_clusters(totals, rows):
@@ -158,7 +155,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
-    split = [*splits(layout.segments, codes, layout.combinations, len(user))]
+    split = [*st.splits(layout.segments, codes, layout.combinations, len(user))]
     strata, stratum = _coded(table.column(tables.STRATUM)) if tables.STRATUM in names else ([], None)
     if stratum is not None:
         if len(strata) > ms.MOST_STRATA:
@@ -251,7 +248,7 @@ def refuse_several(totals: ms.Totals) -> None:
 # ---- days of a period
 
 
-def days_of_experiments(dated: DataFrame, days: Days, metrics: Iterable[Metric]) -> DataFrame:
+def days_of_experiments(dated: DataFrame, days: cfg.Days, metrics: Iterable[mx.Metric]) -> DataFrame:
     """Sums of each experiment on each day: users with a list, those of them with a relevant item, values of a metric.
 
     Args:
@@ -292,7 +289,7 @@ _SIZES = T.StructType([T.StructField(name, T.StringType()) for name in ms.KEY]).
 _SIZES = _SIZES.add("positive", "long").add("negative", "long")
 
 
-def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
+def signed_ranks(table: tables.UserTable, request: cfg.Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
     pairs = replace(request, bootstrap=None, randomization=None)
     sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*ms.KEY, "size")
@@ -306,7 +303,7 @@ def signed_ranks(table: tables.UserTable, request: Comparison) -> DataFrame:
     return ranked.groupBy(*ms.KEY).agg(F.expr(f"array({sums}) AS sums"))
 
 
-def _signed_sizes(batches: eng.Batches, layout: Layout, request: Comparison) -> Iterator[pa.RecordBatch]:
+def _signed_sizes(batches: eng.Batches, layout: Layout, request: cfg.Comparison) -> Iterator[pa.RecordBatch]:
     for rows in whole_users(batches, layout):
         counts = [*signed_sizes(rows, request)]
         if counts:
@@ -316,7 +313,7 @@ def _signed_sizes(batches: eng.Batches, layout: Layout, request: Comparison) -> 
             yield pa.RecordBatch.from_arrays([*texts, *numbers], _SIZES.fieldNames())
 
 
-def signed_sizes(rows: UserRows, request: Comparison) -> Iterator[tuple[ms.Key, Floats, Ints, Ints]]:
+def signed_sizes(rows: UserRows, request: cfg.Comparison) -> Iterator[tuple[ms.Key, st.Floats, st.Ints, st.Ints]]:
     """The sizes of the differences of the users in both experiments of a pair, without zeros.
 
     Args:

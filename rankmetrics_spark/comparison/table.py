@@ -9,9 +9,8 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.config import Comparison, Days, listed, refuse
-from rankmetrics_spark.engines import as_text, engine_of, in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
@@ -179,13 +178,13 @@ def parts(table: UserTable) -> list[UserTable]:
 
 def by_user(table: UserTable, *more: str) -> DataFrame:
     """The rows of each user together in one partition, one after the other; ``more`` are further columns, as SQL."""
-    kinds, engine = {}, engine_of(table.rows.sparkSession)
+    kinds, engine = {}, eng.engine_of(table.rows.sparkSession)
     if table.segments or table.cluster is not None:
         kinds = {field.name: field.dataType for field in table.rows.schema.fields}
 
     def text(column: str) -> str:
         """SQL: the values of a column as names."""
-        return as_text(sch.quoted(column), kinds[column], engine)
+        return eng.as_text(sch.quoted(column), kinds[column], engine)
 
     labels = (f"{text(column)} AS _segment_{i}" for i, column in enumerate(table.segments.values()))
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
@@ -218,7 +217,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         if sch.EXPERIMENT in table.before.columns:
             own = (*HASHES, sch.EXPERIMENT)
             rows = rows.join(_earlier_means(table, own, BEFORE_OWN), list(own), "left")
-    return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
+    return eng.in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
 def lists_by_metric(table: UserTable) -> Iterator[str]:
@@ -313,7 +312,7 @@ def stratum_of(table: UserTable, request: Comparison) -> str:
             if column not in kinds:
                 raise refuse(request.path_of("strata"), name, f"date for a period, since these {UNITS} are of one date")
         check_column(kinds, column, f"strata: {name}")
-        text = as_text(sch.quoted(column), kinds[column], engine_of(table.rows.sparkSession))
+        text = eng.as_text(sch.quoted(column), kinds[column], eng.engine_of(table.rows.sparkSession))
         parts.append(f"coalesce(concat('=', {text}), '')")
     return f"concat_ws(' & ', {', '.join(parts)}) AS {STRATUM}"
 

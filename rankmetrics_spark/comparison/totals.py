@@ -4,11 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import errors as err, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures
 from rankmetrics_spark.config import Comparison, Resampling
-from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.schemas import EVERYONE
 
 
 def resamplings(request: Comparison) -> dict[str, Resampling]:
@@ -54,7 +52,7 @@ def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metric
     """
     n, most = n_cells(request, n_experiments) * n_metrics, most_replicates(request)
     if n > measures.MOST_CELLS:
-        raise ConfigError(
+        raise err.ConfigError(
             f"comparison: {most:,} replicates of {_n_pairs(request, n_experiments):,} pairs and "
             f"{n_metrics:,} metrics are {n:,} numbers; allowed: {measures.MOST_CELLS:,}, so at most "
             f"{most * measures.MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
@@ -84,7 +82,7 @@ def pairs_of(request: Comparison, experiments: Sequence[measures.Name]) -> tuple
 def experiments_of(totals: measures.Totals) -> list[measures.Name]:
     """The experiments that have users, in the order of their names; None last."""
     kinds = ("arm", "untriggered", "shared")
-    return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE})
+    return by_name({key.candidate for key in totals.sums if key.kind in kinds and key.segment == sch.EVERYONE})
 
 
 def by_name(experiments: Iterable[measures.Name]) -> list[measures.Name]:
@@ -101,7 +99,7 @@ def refuse_unknown(names: Sequence[str | None], known: Sequence[measures.Name]) 
     allowed = [str(name) for name in known]
     for name in names:
         if name is not None and name not in allowed:
-            raise ConfigError(unknown("experiment", name, allowed))
+            raise err.ConfigError(err.unknown("experiment", name, allowed))
 
 
 def replicate_means(sums: st.Ints) -> st.Floats:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import chi2_contingency
 
+from rankmetrics_spark import config as cfg, statistics as st
 from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals
-from rankmetrics_spark.config import dates_in_words
-from rankmetrics_spark.statistics import Floats
 from rankmetrics_spark.words import UNIT, UNITS
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def _missing(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str
     for name, own, other, others in sides:
         if missing := [date for date in others if date not in own]:
             n = f"{len(missing)} of the {len(others)} days of {other}"
-            return f"{name} has no {UNITS} on {n} ({dates_in_words(missing)}){advice}"
+            return f"{name} has no {UNITS} on {n} ({cfg.dates_in_words(missing)}){advice}"
     return ""
 
 
@@ -81,7 +80,7 @@ def _without_hits(names: tuple[str, str], baseline: Counts, candidate: Counts) -
         ]
         if dates:
             return (
-                f"no {UNIT} of {name} has a relevant item on {dates_in_words(dates)}, while {UNITS} of {other} do; "
+                f"no {UNIT} of {name} has a relevant item on {cfg.dates_in_words(dates)}, while {UNITS} of {other} do; "
                 f"these values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
             )
     return ""
@@ -113,7 +112,7 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     )
 
 
-def _change(candidate: Name, shares: Floats, dates: Sequence[str]) -> str:
+def _change(candidate: Name, shares: st.Floats, dates: Sequence[str]) -> str:
     """The lowest and the highest share of the candidate, in words."""
     first, last = sorted((int(shares.argmin()), int(shares.argmax())))
     before, after = (f"{100 * shares[at]:.2g} %" for at in (first, last))
@@ -158,7 +157,7 @@ def doubts_of_mix(
 _Values = Mapping[str, tuple[int, float]]
 
 
-def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str], Floats, Floats]:
+def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str], st.Floats, st.Floats]:
     """What days add to a difference, what chance adds to it; dates, (2, d) users, and the mean of both on each date."""
     dates = sorted({*baseline} | {*candidate})
     if not baseline or not candidate or len(dates) < 2:
@@ -177,7 +176,7 @@ def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str]
     return float(mix), float(np.sqrt(variance * (1 / users).sum())), dates, n, total.sum(axis=0) / of_day
 
 
-def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: Floats, levels: Floats) -> str:
+def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: st.Floats, levels: st.Floats) -> str:
     return (
         f"{_change(key.candidate, n[1] / n.sum(axis=0), dates)}, and the means of days go from {levels.min():.3g} to "
         f"{levels.max():.3g}, which alone moves the difference by {mix:+.2g} (its standard error is {error:.2g}): "

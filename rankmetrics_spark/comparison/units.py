@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.comparison.measures import Groups, Name, Totals
-from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, Ints, Words, exact_total, limbs_of
 
 
@@ -215,7 +214,7 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
                 judged = lists[metric]
                 machine[metric], lists[metric] = _means(rated[order], weights[order], first)
                 in_part |= (judged > 0) & (judged < lists[metric])
-            if labels == [EVERYONE]:
+            if labels == [sch.EVERYONE]:
                 cells.add(totals, "alone", metric, [rows.alone])
         yield replace(
             rows,
@@ -258,9 +257,9 @@ def _means(values: Floats, lists: Floats, first: Ints) -> tuple[Floats, Floats]:
 def refuse_repeats(repeated: Bools, of_days: bool = False) -> None:
     """Refuse a user who has two rows of one experiment, or of one and a date: a row that repeats another one."""
     if repeated.any() and of_days:
-        raise InputError("a user has two rows of one experiment and date in user_metrics; allowed: one")
+        raise err.InputError("a user has two rows of one experiment and date in user_metrics; allowed: one")
     if repeated.any():
-        raise InputError(
+        raise err.InputError(
             "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "
             "the dates of a period"
         )
