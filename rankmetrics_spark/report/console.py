@@ -11,11 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import RATES
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import printable, without_secrets
-from rankmetrics_spark.findings import label_of
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import assets, figures, formats, trust
 from rankmetrics_spark.words import UNIT, UNITS, worded
@@ -54,7 +50,7 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
         rows = comparisons or []
     else:
         head = comparisons.orderBy(comparisons[sch.SEGMENT] != sch.EVERYONE, *ORDER).limit(MOST_ROWS)
-        rows = [row.asDict() for row in few_rows(head)]
+        rows = [row.asDict() for row in eng.few_rows(head)]
     return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 
@@ -105,7 +101,7 @@ def grid(
 
 def as_text(value: object) -> Text:
     """An id as it is: not as markup, not as the name of an emoji, not as control characters."""
-    return Text(printable(str(value)))
+    return Text(err.printable(str(value)))
 
 
 def title(means: Sequence[figures.Mean]) -> str:
@@ -163,7 +159,7 @@ def percentile_texts(means: Sequence[figures.Mean]) -> list[dict[str, str]]:
     in_order = sorted(known, key=lambda title: float(title[1].removesuffix(" %")))
     for mean in means if known else ():
         segment = {"segment": mean.segment} if has_segments else {}
-        text = {"experiment": mean.experiment_id, **segment, "metric": label_of(parse(mean.metric))}
+        text = {"experiment": mean.experiment_id, **segment, "metric": fd.label_of(parse(mean.metric))}
         for name, label in in_order:
             value, low, high = (sch.number(mean.row.get(name + part)) for part in sch.PERCENTILE_PARTS)
             bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
@@ -253,7 +249,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     lines += [f"rows with tied scores: {', '.join(tied)} {hint}"] if tied else []
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{worded(RATES[name].name) if name in RATES else name} {sch.share(value)}"
+        f"{worded(cfg.RATES[name].name) if name in cfg.RATES else name} {sch.share(value)}"
         + (f" (was {sch.share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
@@ -264,7 +260,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         lines.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     lines += [f"note: {note}" for note in record.get("notes", [])]
     lines += [f"warning: {sentence}" for sentence in record.get("warnings", [])]
-    return [*map(printable, lines)]
+    return [*map(err.printable, lines)]
 
 
 def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
@@ -275,4 +271,4 @@ def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     """
     names = [name for name, table in record.get("tables", {}).items() if table["rows"]]
     tables = f"tables in {path}: {', '.join(names)}; " if names else ""
-    return printable(without_secrets(f"{tables}run record: {record_path}"))
+    return err.printable(err.without_secrets(f"{tables}run record: {record_path}"))

@@ -10,10 +10,8 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, config as cfg, road, schemas as sch, sources
-from rankmetrics_spark.engines import few_rows, session_settings
+from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics as mx, road, schemas as sch, sources
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
-from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report import read, story
 from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.words import UNIT, UNITS, counted
@@ -54,7 +52,7 @@ def examples_of(
     n = config.report.examples or 0 if n is None else n
     if not n or not figures.compared or figures.primary is None or config.assignments:
         return None
-    with session_settings(spark, config.spark):
+    with eng.session_settings(spark, config.spark):
         users = tables.read("user_metrics")
         if users is None:
             return None
@@ -127,7 +125,7 @@ def changed_since(spark: SparkSession, config: cfg.Config, tables: read.SparkTab
     experiments = [examples.baseline, *dict.fromkeys(str(row[sch.EXPERIMENT]) for row in examples.changes)]
     stored = tables.read("user_metrics")
     assert stored is not None
-    with session_settings(spark, config.spark):
+    with eng.session_settings(spark, config.spark):
         (impressions, judgements), events = sources.inputs(spark, config), sources.read_events(spark, config.events)
         log = road.Tables.of(impressions, judgements, config.options, events=events, day=config.evaluation_date)
         of_users = F.col(sch.USER).isin(users)
@@ -139,7 +137,7 @@ def changed_since(spark: SparkSession, config: cfg.Config, tables: read.SparkTab
 
         def values(rows: DataFrame) -> dict[tuple[str, str], list[float | None]]:
             """Experiment and user -> the values of these columns."""
-            known = few_rows(rows.where(chosen))
+            known = eng.few_rows(rows.where(chosen))
             return {(row[sch.EXPERIMENT], row[sch.USER]): [row[name] for name in names] for row in known}
 
         before, after = values(stored.where(F.col(sch.DATE) == config.evaluation_date)), values(now)
@@ -183,7 +181,7 @@ def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[dict[
     rows = [
         {**row.asDict(), "kind": kind, "size": row[kind]}
         for kind in KINDS
-        for row in few_rows(comparison.largest_changes(table, section, n, kind).limit(MOST_ROWS))
+        for row in eng.few_rows(comparison.largest_changes(table, section, n, kind).limit(MOST_ROWS))
     ]
     order = {str(metric): place for place, metric in enumerate(table.metrics)}
     names = {name: place for place, name in enumerate(figures.experiments)}
@@ -201,7 +199,7 @@ def topics(users: comparison.UserTable, figures: Figures) -> list[dict[str, Any]
     paired = [each for each in figures.compared if {*each.pair} <= shown and each.design == "paired"]
     if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
         return []
-    rows = few_rows(comparison.user_changes(fitting(users, figures, MOST_TOPICS), section).limit(MOST_ROWS))
+    rows = eng.few_rows(comparison.user_changes(fitting(users, figures, MOST_TOPICS), section).limit(MOST_ROWS))
     known = (row.asDict() for row in rows if row["difference"] is not None)
     return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
 
@@ -220,7 +218,7 @@ class Log:
     rows: DataFrame
     judged: DataFrame | None
     columns: sch.Columns
-    convention: Convention
+    convention: mx.Convention
 
     @classmethod
     def of(cls, spark: SparkSession, config: cfg.Config) -> Log:
@@ -266,7 +264,7 @@ class Log:
         if self.judged is not None and not columns.relevance:
             known = self.judged.withColumnsRenamed({sch.ITEM: "item", road.GRADE: "_judged_grade"})
             top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
-        shown = few_rows(top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item"))
+        shown = eng.few_rows(top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item"))
         least = self.convention.relevant_from
         return [row.asDict() | {"relevant": (row["grade"] or 0) > 0 and row["grade"] >= least} for row in shown]
 
@@ -283,5 +281,5 @@ class Log:
         first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(sch.USER, _PLACE)
         return [
             {sch.USER: row[sch.USER], "item": row[sch.ITEM], "grade": row[road.GRADE], "n": row["n"]}
-            for row in few_rows(first)
+            for row in eng.few_rows(first)
         ]

@@ -8,8 +8,7 @@ from functools import cached_property
 from string import ascii_lowercase
 from typing import Any
 
-from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.config import Days
+from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import beside
 from rankmetrics_spark.words import UNIT, UNITS, Fact, about, percent, unit_now
 
@@ -219,7 +218,7 @@ class Figures:
     n_means: int = 0
     n_comparisons: int = 0
     order: Sequence[str] = ()
-    days: Days | None = None
+    days: cfg.Days | None = None
     outlook: Sequence[str] = ()
     uneven: Sequence[str] = ()
     checks: Sequence[Row] = ()

@@ -15,9 +15,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.errors import every_text, printable, printable_json, without_secrets
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.report.assets import file_text
-from rankmetrics_spark.schemas import DATE, NULL_PARTITION, RUN
 
 Row = Mapping[str, Any]
 C = TypeVar("C")
@@ -39,7 +38,7 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
         paths: Name -> path.
     """
     return {
-        **{name: record.get(name) for name in (RUN, DATE, "period")},
+        **{name: record.get(name) for name in (sch.RUN, sch.DATE, "period")},
         **{name: tables.get(name, ()) for name in RESULT_TABLES if name != "checks"},
         "verdict": record.get("verdict", []),
         "counts": {name: record[name] for name in _COUNTS if name in record},
@@ -47,7 +46,7 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
         "notes": record.get("notes") or [],
         # Those about the log, then those about the run.
         "warnings": [*(record.get("quality") or {}).get("warnings", ()), *(record.get("warnings") or ())],
-        "paths": every_text(paths, without_secrets),
+        "paths": err.every_text(paths, err.without_secrets),
     }
 
 
@@ -58,7 +57,7 @@ def print_json(value: Any) -> None:
     """
     # A stream in ASCII has the escapes of JSON, not those of Python.
     in_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    text = printable_json(json.dumps(_plain(value), ensure_ascii=in_ascii, indent=2, allow_nan=False, default=str))
+    text = err.printable_json(json.dumps(_plain(value), ensure_ascii=in_ascii, indent=2, allow_nan=False, default=str))
     sys.stdout.flush()
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
@@ -71,7 +70,7 @@ def _plain(value: Any) -> Any:
     {'mean': None, 'rows': [{'n': 1}], '__HIVE_DEFAULT_PARTITION__': None}
     """
     if isinstance(value, Mapping):
-        return {NULL_PARTITION if name is None else str(name): _plain(item) for name, item in value.items()}
+        return {sch.NULL_PARTITION if name is None else str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [*map(_plain, value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -97,7 +96,7 @@ def print_csv(rows: Sequence[Row]) -> None:
         """Texts without control characters, numbers as they are, nothing where there is no number."""
         if not isinstance(value, str):
             return _plain(value)
-        text = printable(value)
+        text = err.printable(value)
         return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
 
     writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0] if rows else ()), lineterminator="\n")
@@ -212,14 +211,14 @@ def print_sentence(line: str, is_result: bool = True) -> None:
     if is_result:
         print_lines([line])
     else:
-        sys.stderr.write(printable(line) + "\n")
+        sys.stderr.write(err.printable(line) + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print sentences on stdout, folded at spaces to the width of a terminal."""
     console, style = _stdout(), document.get()
     for line in lines:
-        text = printable(line)
+        text = err.printable(line)
         if style:
             sys.stdout.write(sentence(text, style))
         else:
@@ -290,7 +289,7 @@ def grid_of(texts: Sequence[Mapping[str, str]], left: Collection[str], title: st
     for name in texts[0] if texts else ():
         grid.add_column(name, justify="left" if name in left else "right")
     for text in texts:
-        grid.add_row(*(Text(printable(value)) for value in text.values()))
+        grid.add_row(*(Text(err.printable(value)) for value in text.values()))
     return grid
 
 
@@ -305,7 +304,7 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
         grid.add_column(no_wrap=True, style="bold")
         grid.add_column(overflow="fold")
         for name, value in record.items():
-            grid.add_row(Text(name), Text(printable(value)))
+            grid.add_row(Text(name), Text(err.printable(value)))
         console.print(grid, "", sep="\n")
 
 

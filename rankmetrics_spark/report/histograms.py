@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark import engines as eng, metrics as mx
 from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
 
@@ -93,12 +92,12 @@ def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first:
     """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
     parts = (F.struct(F.lit(name).alias(METRIC), step.alias("step")) for name, step in steps.items())
     known = rows.select(EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
-    groups = sorted(few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count()), key=str)
+    groups = sorted(eng.few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count()), key=str)
     return [step_row(experiment, metric, first + step, n, edges) for experiment, metric, step, n in groups]
 
 
 def changes_between(
-    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[Metric], edges: Edges
+    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[mx.Metric], edges: Edges
 ) -> list[dict[str, Any]]:
     """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
     columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]

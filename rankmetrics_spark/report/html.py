@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rankmetrics_spark import __version__, errors as err, schemas as sch
-from rankmetrics_spark.engines import write_cached
-from rankmetrics_spark.findings import label_of
+from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import assets, console, of_tests, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
@@ -135,7 +133,7 @@ def _written(path: Path, text: str) -> Path:
             mask = os.umask(0o077)
             os.umask(mask)
             mode = 0o666 & ~mask
-        write_cached(path, text, mode)
+        eng.write_cached(path, text, mode)
     except OSError as error:
         raise err.OutputError(
             f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
@@ -248,7 +246,7 @@ def _candidates(figures: Figures) -> dict[str, Any]:
         "states": STATES,
         # Difference -> percent of the width; the same for all candidates, with 0 inside.
         "axis": lambda value: round(4 + 92 * (value - low) / width, 2),
-        "primary": label_of(figures.primary) if figures.primary else "",
+        "primary": fd.label_of(figures.primary) if figures.primary else "",
     }
 
 
@@ -350,7 +348,7 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "note": examples.note,
         "unit": "Query" if examples.of_queries else f"{UNIT:C}",
         "metrics": [
-            {"label": label_of(metric), "lower": metric.higher_is_better is False} for metric in map(parse, metrics)
+            {"label": fd.label_of(metric), "lower": metric.higher_is_better is False} for metric in map(parse, metrics)
         ],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.table import Table
 
-from rankmetrics_spark import errors as err, findings as fd, schemas as sch
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import errors as err, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, beside, formats, html, story, terminal, trust
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
@@ -159,9 +158,9 @@ def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
     text = metric if metric is not None else figures.primary.name if figures.primary else ""
     query = text.strip().lower().removeprefix("mean ").replace(" ", "_").replace("-", "_")
     with suppress(err.ConfigError):
-        chosen = {str(each) for each in figures.metrics if each == parse(query)}
+        chosen = {str(each) for each in figures.metrics if each == mx.parse(query)}
     with suppress(err.ConfigError):  # without a cut-off, a text names all of them
-        chosen = chosen or {str(each) for each in figures.metrics if each.name == parse(f"{query}@1").name}
+        chosen = chosen or {str(each) for each in figures.metrics if each.name == mx.parse(f"{query}@1").name}
     if not chosen:
         raise err.ConfigError(err.unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import findings as fd, schemas as sch
-from rankmetrics_spark.config import Days
+from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.assets import WORDS
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
@@ -120,7 +119,7 @@ def _interval(found: fd.Finding, change: Change) -> str:
     return f"{percent(found.confidence)} interval {change.interval}"
 
 
-def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
+def print_over_time(days: cfg.Days, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
     """The sentences, the dates and a line per row; of several metrics, the table holds the one that decides.
 
     Args:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding
-from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import story, trust
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
 from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, p_text, worded
@@ -38,7 +37,7 @@ def status_line(figures: Figures) -> list[Fact]:
     apart = {check.experiment for check in checks if check.name == "judged_difference" and check.status == sch.WARN}
     if judged := [check for check in checks if check.name == "judged_top_rate" and check.experiment in apart]:
         shares = {str(check.experiment): check.observed or 0.0 for check in judged}
-        items.append(Fact(judged_apart(parse(judged[0].metric or "").cut, shares), "warn"))
+        items.append(Fact(judged_apart(mx.parse(judged[0].metric or "").cut, shares), "warn"))
     if any(check.name == "population_difference" for check in checks):
         items.append(Fact(f"the population has different {UNITS}", "warn"))
     if not figures.compared:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import date as date_of, timedelta
 from typing import Any
 
-from rankmetrics_spark import findings as fd, schemas as sch
-from rankmetrics_spark.metrics import DIRECTIONS
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, story
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
@@ -229,7 +228,7 @@ def _metrics(figures: Figures) -> list[dict[str, Any]]:
         name, label, is_better = str(metric), fd.label_of(metric), metric.higher_is_better
         names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
         lower = is_better is False
-        metrics.append({**names, "direction": DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})
+        metrics.append({**names, "direction": mx.DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})
     return metrics
 
 

@@ -11,11 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
-from rankmetrics_spark import schemas as sch, sinks
-from rankmetrics_spark.config import Sink, local_path
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import config as cfg, engines as eng, findings as fd, schemas as sch, sinks
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.findings import grouped, surest_first
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
 from rankmetrics_spark.report import histograms, reruns, trust
@@ -92,11 +89,11 @@ def local_tables(folder: str) -> Tables | None:
 
 def format_of(folder: str) -> str:
     """The format of the tables, as far as this machine can see it."""
-    path = local_path(folder)
+    path = cfg.local_path(folder)
     return "delta" if path is not None and any(path.glob("experiment_metrics/_delta_log")) else "parquet"
 
 
-def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> SparkTables:
+def spark_tables(spark: SparkSession, sink: cfg.Sink, place: str = "--input") -> SparkTables:
     """The tables of an output that Spark can read."""
     store = sinks.store_of(spark, sink, "report")
     if not store.exists("experiment_metrics"):
@@ -253,7 +250,7 @@ class SparkTables:
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
-        rows = [] if table is None else few_rows(table.select(sch.DATE).distinct())
+        rows = [] if table is None else eng.few_rows(table.select(sch.DATE).distinct())
         return sorted({*self.pointers(), *(str(row[0]) for row in rows)})
 
     def rows(self, table: str, date: str, most: int) -> Rows:
@@ -264,7 +261,7 @@ class SparkTables:
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
         size = F.col(sch.N_USERS).desc()
         largest = of_date.where(of_segment).orderBy(size, *surest, *sch.PARTITION, sch.METRIC).limit(most)
-        rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
+        rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in eng.few_rows(part)]
         return everyone_and_largest(rows, most)
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
@@ -277,7 +274,7 @@ class SparkTables:
 
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
-        found = [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        found = [] if rows is None else [plain(row) for row in eng.few_rows(rows.limit(MOST_ROWS))]
         return sorted(found, key=lambda row: str(row[sch.EXPERIMENT]))
 
     def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
@@ -287,7 +284,7 @@ class SparkTables:
             return []
         is_chosen = F.col(sch.DATE).isin([*dates]) & F.col(sch.EXPERIMENT).isin([*experiments])
         rows = table.where((F.col(sch.SEGMENT) == sch.EVERYONE) & is_chosen)
-        newest = few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
+        newest = eng.few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
         return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
 
     def _users(self, date: str, metrics: Sequence[Metric]) -> tuple[Any, list[Metric]]:
@@ -312,7 +309,7 @@ class SparkTables:
 
     def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
         users, stored = self._users(date, metrics)
-        of_baseline = grouped(pairs if stored else (), lambda pair: pair[1]).items()
+        of_baseline = fd.grouped(pairs if stored else (), lambda pair: pair[1]).items()
         sides = ((baseline, [experiment for experiment, _ in some]) for baseline, some in of_baseline)
         return [row for side in sides for row in histograms.changes_between(users, *side, stored, edges)]
 
@@ -339,6 +336,6 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
 
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
         is_part = row[sch.SEGMENT] != sch.EVERYONE
-        return is_part, -row[sch.N_USERS] if is_part else 0, surest_first(row)
+        return is_part, -row[sch.N_USERS] if is_part else 0, fd.surest_first(row)
 
     return sorted(rows, key=order)[: most + sum(row[sch.SEGMENT] == sch.EVERYONE for row in rows)]

@@ -6,10 +6,9 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any
 
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding, findings, label_of
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import assets, beside, figures
-from rankmetrics_spark.schemas import segment_columns
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
 #: Segments of a column that are named for a candidate.
@@ -18,7 +17,7 @@ MOST_NAMED = 5
 MOST_PAIRS = 6
 
 
-def sentences_of_segments(rows: Sequence[figures.Row], metric: Metric | None) -> list[str]:
+def sentences_of_segments(rows: Sequence[figures.Row], metric: mx.Metric | None) -> list[str]:
     r"""Where the effect on a metric differs from that among the rest of the users; empty without segments.
 
     What is the other way round over all users comes first.
@@ -44,7 +43,7 @@ def sentences_of_segments(rows: Sequence[figures.Row], metric: Metric | None) ->
     name, found = str(metric), findings(rows)
     for each in found:
         if not each.is_of_all and each.metric == name and "p_rest" in each.row:
-            pairs.setdefault(each.pair, {}).setdefault(segment_columns(each.segment), []).append(each)
+            pairs.setdefault(each.pair, {}).setdefault(sch.segment_columns(each.segment), []).append(each)
     several = len({baseline for _, baseline in pairs}) > 1
     reversed_pairs = beside.reversals(found, {name})
     lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]

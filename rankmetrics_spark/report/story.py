@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rankmetrics_spark import findings as fd, schemas as sch
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import trust, verdict
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
 from rankmetrics_spark.report.figures import Figures
@@ -215,7 +214,7 @@ def leader(figures: Figures) -> str | None:
     return comparisons[0].found.candidate if comparisons and comparisons[0].found.state == "better" else None
 
 
-def _of_candidates(metric: Metric, results: list[Card], lost: str) -> Answer:
+def _of_candidates(metric: mx.Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], fd.label_of(metric)
     beside = (f" on {name}; {lost}",) if lost else ()
@@ -297,7 +296,7 @@ def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:
     return dict(sorted(((name, n) for name, n in victories.items() if name not in beaten), key=lambda x: (-x[1], x[0])))
 
 
-def _not_compared(figures: Figures, metric: Metric) -> Answer:
+def _not_compared(figures: Figures, metric: mx.Metric) -> Answer:
     """Nothing was compared: the best mean."""
     best, n = figures.experiments[0], len(figures.experiments)
     mean = next((mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == best), None)

@@ -9,10 +9,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Days
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, trust, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
@@ -67,7 +65,7 @@ def explained(figures: Figures) -> list[str]:
     return [*lines, *trust.of_labels(figures)]
 
 
-def table(figures: Figures, metrics: Iterable[Metric]) -> Table:
+def table(figures: Figures, metrics: Iterable[mx.Metric]) -> Table:
     """One line per experiment, the best first; a column per metric with mean, interval and difference."""
     letters = figures.letters
 
@@ -130,7 +128,7 @@ def headline(figures: Figures) -> list[str]:
 
 
 def print_comparisons(
-    rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
+    rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Sequence[mx.Metric] = ()
 ) -> None:
     """The verdict, whose users these are, and one line per comparison."""
     result = of_comparisons(rows, metrics)
@@ -139,7 +137,7 @@ def print_comparisons(
     formats.print_texts(comparison_texts(result), OF_NAMES)
 
 
-def of_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> Figures:
+def of_comparisons(rows: Sequence[Row], metrics: Sequence[mx.Metric] = ()) -> Figures:
     """The figures of comparisons alone: their means are those of the rows."""
     means = [
         {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
@@ -190,7 +188,7 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
     return texts
 
 
-def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
+def print_not_published(record: Row, metrics: Sequence[mx.Metric]) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
     formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
@@ -232,8 +230,8 @@ class Compared:
     dates: int
     rows: Sequence[Row]
     more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    metrics: Sequence[Metric] = ()
-    days: Days | None = None
+    metrics: Sequence[mx.Metric] = ()
+    days: cfg.Days | None = None
     outlook: Sequence[str] = ()
 
     @property

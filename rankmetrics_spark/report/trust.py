@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.findings import label_of
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, one_of
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
@@ -249,7 +247,7 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
         known = (mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == first)
         mean, others = next(((each.mean, each.mean_with_relevant) for each in known), (None, None))
         if effect and metric and mean is not None and others is not None and mean != others:
-            effect += f" (without them {label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"
+            effect += f" (without them {fd.label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"
     if not shares:
         for name in people.users if rule == "skip" else ():
             yield sch.Check("users_without_relevant", sch.NOT_CHECKED, "They are left out of the mean.", name)
@@ -376,7 +374,7 @@ def of_machine(figures: Figures) -> Iterator[sch.Check]:
     """How much a machine overrates each experiment, and whether the users whom people judged are like the others."""
     told, limit = set[tuple[str, str]](), sch.SMALL_RATIO_P
     for mean in (each for each in figures.everyone if each.mean_machine is not None):
-        name, label = mean.experiment_id, label_of(parse(mean.metric))
+        name, label = mean.experiment_id, fd.label_of(mx.parse(mean.metric))
         if (bias := mean.bias_machine) is not None:
             p = mean.p_bias_machine
             off = f"{abs(bias):.4f} {'higher' if bias > 0 else 'lower'} than people"

@@ -7,12 +7,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import findings as fd, schemas as sch
-from rankmetrics_spark.config import Days, without_gap
+from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report import beside
-from rankmetrics_spark.report.assets import WORDS
+from rankmetrics_spark.report import assets, beside
 from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Fact
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
         most = MOST_SENTENCES if len(tests) <= MOST_SENTENCES else 1
         return [line for own in of_tests for line in verdict_of(own, metrics, more)[:most]]
     found = fd.findings(rows)
-    everyone = [replace(each, note=without_gap(each.note)) for each in found if each.is_of_all]
+    everyone = [replace(each, note=cfg.without_gap(each.note)) for each in found if each.is_of_all]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -126,7 +124,7 @@ def units_of_means(found: Sequence[Finding]) -> list[str]:
     return [f"{what} by {cluster or UNIT}: {named}{more}"] if counts else []
 
 
-def sentences_of_period(days: Days | None) -> list[str]:
+def sentences_of_period(days: cfg.Days | None) -> list[str]:
     """Over which days a verdict is, and which of them are missing; empty for a single date."""
     return [] if days is None else [Fact(f"The comparisons are over {days.sentence_part}", "warn")]
 
@@ -297,7 +295,7 @@ def correction_of(found: Finding) -> str:
     [' after Holm (4 comparisons)', '']
     """
     n = found.n_comparisons or 1
-    return f" {WORDS['corrections'][found.correction]} ({n} comparisons)" if n > 1 else ""
+    return f" {assets.WORDS['corrections'][found.correction]} ({n} comparisons)" if n > 1 else ""
 
 
 def part_of_error(found: Finding) -> str:
@@ -337,7 +335,7 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
         for each in sorted(corrected, key=lambda each: each.role != sch.PRIMARY)
     )
     also = "; intervals are corrected like them" if "" in brief else ""
-    how = WORDS["corrections"][corrected[0].correction]
+    how = assets.WORDS["corrections"][corrected[0].correction]
     return [*filter(None, brief), f"p-values {how}: {', '.join(counts)}{also}"]
 
 
