@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from math import sqrt
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.gates.limits import Findings
 from rankmetrics_spark.road import LabelCounts
 
@@ -20,12 +19,12 @@ def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findin
     """
     n = sum(counts.values())
     if lacking := sum(count for (_, machine), count in counts.items() if machine is None):
-        raise InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: both "
-                         "labels of each of them, and with machine_grades each grade of the machine")  # fmt: skip
+        raise err.InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: "
+                         "both labels of each of them, and with machine_grades each grade of the machine")  # fmt: skip
     highest = [max((pair[i] or 0.0 for pair in counts), default=0.0) for i in (0, 1)]
     if highest[0] != highest[1] and not scaled:
-        raise InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same items "
-                         f"{highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
+        raise err.InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same "
+                             f"items {highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
     check = agreement(counts)
     of_each = [replace(check, experiment=name) for name in found.counts]
     return replace(found, checks=(*found.checks, *of_each), notes=(*found.notes, check.sentence.rstrip(".")))

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankmetrics_spark.config import Limits, Quality
-from rankmetrics_spark.gates.counts import Counts, Inspected, arms, total_counts
-from rankmetrics_spark.metrics import Convention, Metric, compute, one_list
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED, OK, SMALL_RATIO_P, WARN, Check, share
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
+from rankmetrics_spark.gates import counts as cn
 from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import UNITS, judged_apart
 
@@ -24,20 +22,20 @@ GRADED = "graded_rate"
 ALIKE = 0.95
 
 
-def log_checks(log: Inspected, counts: Counts, settings: Quality) -> list[Check]:
+def log_checks(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> list[sch.Check]:
     """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
-    seen = {name: count for name, count in arms(counts).items() if count["lists"]}
+    seen = {name: count for name, count in cn.arms(counts).items() if count["lists"]}
     kinds = [kind(log, seen, settings) for kind in (_nothing_relevant, _grades)]
     kinds += [kind(log, seen) for kind in (_segments, _judged, _population)]
     return [check for kind in kinds for check in kind]
 
 
-def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
+def _nothing_relevant(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Fail where no list has a relevant item, unless the user has set a limit of that rate; its own check reads it."""
-    lists = total_counts(counts, "lists") - total_counts(counts, "lists_outside")
+    lists = cn.total_counts(counts, "lists") - cn.total_counts(counts, "lists_outside")
     reads_relevance = any(metric.definition.name != "judged" for metric in log.plan.scoring.metrics)
     is_limited = "fail" in settings.gates.get(NO_RELEVANT, {})
-    if not lists or total_counts(counts, "no_relevant") < lists or is_limited or not reads_relevance:
+    if not lists or cn.total_counts(counts, "no_relevant") < lists or is_limited or not reads_relevance:
         return
     options, (rule, *_) = log.plan.options, log.plan.scoring.conventions
     column = log.plan.mapping.get("relevance")
@@ -54,10 +52,10 @@ def _nothing_relevant(log: Inspected, counts: Counts, settings: Quality) -> Iter
         "a log pass"
     )
     for name in counts:
-        yield Check("nothing_relevant", FAIL, sentence, name, 1.0, 1.0, 0.0)
+        yield sch.Check("nothing_relevant", sch.FAIL, sentence, name, 1.0, 1.0, 0.0)
 
 
-def _population(log: Inspected, counts: Counts) -> Iterator[Check]:
+def _population(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
     """Warn where the population has different shares of the lists of experiments, so that other users are compared.
 
     Experiments with about as many lists in the population are likely those of the same users, such as judged queries.
@@ -68,16 +66,16 @@ def _population(log: Inspected, counts: Counts) -> Iterator[Check]:
     if len(shares) < 2 or min(inside) >= ALIKE * max(inside) or log.plan.options.list:
         return
     out, lists = ([np.array([known[name][at]], float) for _, name in (shares[0], shares[-1])] for at in (0, 1))
-    if left_out_p(lists, out, [(each, each) for each in out])[0] >= SMALL_RATIO_P:
+    if left_out_p(lists, out, [(each, each) for each in out])[0] >= sch.SMALL_RATIO_P:
         return
     (low, least), (high, most) = shares[0], shares[-1]
     sentence = (
-        f"{log.plan.options.path_of('convention')}.population holds {share(low)} of the lists of {least} and "
-        f"{share(high)} of those of {most} (p < {SMALL_RATIO_P:g}), so different {UNITS} are compared where each is in "
-        "one experiment: population: shown compares all of them"
+        f"{log.plan.options.path_of('convention')}.population holds {sch.share(low)} of the lists of {least} and "
+        f"{sch.share(high)} of those of {most} (p < {sch.SMALL_RATIO_P:g}), so different {UNITS} are compared where "
+        "each is in one experiment: population: shown compares all of them"
     )
     for value, name in shares:
-        yield Check("population_difference", WARN, sentence, name, high - value, 0.0)
+        yield sch.Check("population_difference", sch.WARN, sentence, name, high - value, 0.0)
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,11 @@ class Hits:
     decides: bool
 
 
-def about_grades(log: Inspected, counts: Counts, limits: Limits) -> Hits | None:
+def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hits | None:
     """What to say where relevance has several grades, and nobody has said from which on an item is a hit."""
     rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
     readers = [metric for metric in log.plan.scoring.metrics if _reads_hits(metric, rule)]
-    if rule.relevant_from or GRADED in limits or not readers or not total_counts(counts, "graded_lists"):
+    if rule.relevant_from or GRADED in limits or not readers or not cn.total_counts(counts, "graded_lists"):
         return None
     decides = any(str(metric) in log.primary for metric in readers)
     of_metrics = "" if decides else f" for {', '.join(map(str, readers))}"
@@ -109,15 +107,15 @@ def about_grades(log: Inspected, counts: Counts, limits: Limits) -> Hits | None:
     )
 
 
-def _grades(log: Inspected, counts: Counts, settings: Quality) -> Iterator[Check]:
+def _grades(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Warn of such grades where they decide; elsewhere they are a note."""
     hits = about_grades(log, counts, settings.gates)
     if hits and hits.decides:
         for name, count in counts.items():
-            yield Check("relevant_from", WARN, hits.sentence, name, count["graded_lists"] / count["lists"], 0.0)
+            yield sch.Check("relevant_from", sch.WARN, hits.sentence, name, count["graded_lists"] / count["lists"], 0.0)
 
 
-def _reads_hits(metric: Metric, rule: Convention) -> bool:
+def _reads_hits(metric: mx.Metric, rule: mx.Convention) -> bool:
     """Whether a metric asks which items are hits; the others read their gains alone.
 
     >>> from rankmetrics_spark.metrics import STANDARD, parse
@@ -130,13 +128,13 @@ def _reads_hits(metric: Metric, rule: Convention) -> bool:
         return True
     stricter = replace(rule, relevant_from=2.0)
     for grades in ([1, 0, 3], [3, 0, 1], [1, 1, 0]):
-        batch = one_list(grades).batch
-        if not np.array_equal(compute(batch, [metric], rule), compute(batch, [metric], stricter), equal_nan=True):
+        batch = mx.one_list(grades).batch
+        if not np.array_equal(mx.compute(batch, [metric], rule), mx.compute(batch, [metric], stricter), equal_nan=True):
             return True
     return False
 
 
-def _segments(log: Inspected, counts: Counts) -> Iterator[Check]:
+def _segments(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
     """Warn where nearly all lists of an experiment have no value of a segment, or clearly more than those of another.
 
     Its column, or that of some files, may have gone. As many lists without a value in each experiment are ordinary.
@@ -148,14 +146,14 @@ def _segments(log: Inspected, counts: Counts) -> Iterator[Check]:
         limit = min(NEARLY_ALL, low + SEGMENTS_APART)
         if high < limit or high == limit < NEARLY_ALL:
             continue
-        of_most = f" of {most}" if share(low) != share(high) else ""
-        where = "any list" if low == 1 else f"{share(high)} of the lists{of_most}"
+        of_most = f" of {most}" if sch.share(low) != sch.share(high) else ""
+        where = "any list" if low == 1 else f"{sch.share(high)} of the lists{of_most}"
         sentence = f"'{segment}' ({path}) has no value in {where}: check that every part of the log has the column"
         for name, value in shares.items():
-            yield Check("segment_rate", WARN, sentence, name, value, limit, limit - value)
+            yield sch.Check("segment_rate", sch.WARN, sentence, name, value, limit, limit - value)
 
 
-def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:
+def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
     """Whether the first ranks are judged, and alike in all experiments: an unjudged item counts as not relevant."""
     scoring = log.plan.scoring
     shares = {name: count["judged_top_items"] / count["top_items"] for name, count in counts.items()
@@ -164,23 +162,23 @@ def _judged(log: Inspected, counts: Counts) -> Iterator[Check]:
         # A machine has judged the rest.
         return
     k, metric = scoring.top, f"judged@{scoring.top}"
-    if not total_counts(counts, "refuted"):
+    if not cn.total_counts(counts, "refuted"):
         for name, value in shares.items():
             text = f"The judgements hold relevant items alone, so nothing says which of the top {k} are judged."
-            yield Check("judged_top_rate", NOT_CHECKED, text, name, value, metric=metric)
+            yield sch.Check("judged_top_rate", sch.NOT_CHECKED, text, name, value, metric=metric)
         return
     (low, least), (high, most) = (end((value, str(name)) for name, value in shares.items()) for end in (min, max))
-    spread = share(low) if len(shares) == 1 else f"{share(low)} ({least}) to {share(high)} ({most})"
+    spread = sch.share(low) if len(shares) == 1 else f"{sch.share(low)} ({least}) to {sch.share(high)} ({most})"
     text = f"{spread} of the items of the top {k} have a judgement; the others count as not relevant"
     for name, value in shares.items():
-        status = WARN if 1 - value > MANY_UNJUDGED else OK
+        status = sch.WARN if 1 - value > MANY_UNJUDGED else sch.OK
         margin = value - (1 - MANY_UNJUDGED)
-        yield Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
+        yield sch.Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
     if len(shares) > 1:
         apart = high - low > FAR_APART
         text = judged_apart(k, shares)
         text += f"; unjudged items count as not relevant, so {least} may be better than it looks" if apart else ""
         for name, value in shares.items():
-            difference, status = high - value, WARN if apart else OK
+            difference, status = high - value, sch.WARN if apart else sch.OK
             row = ("judged_difference", status, text, name, difference, FAR_APART, FAR_APART - difference)
-            yield Check(*row, metric=metric)
+            yield sch.Check(*row, metric=metric)

@@ -6,11 +6,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import road, schemas as sch
-from rankmetrics_spark.config import Limits
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import config as cfg, engines as eng, road, schemas as sch, statistics as st
 from rankmetrics_spark.gates import limits as lm
-from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 #: Experiment -> name of a count -> the count; see ``row_counts``.
 Counts = dict[str, dict[str, Any]]
@@ -96,7 +93,7 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
         "gaps": f"{sch.TOP} > {sch.N_ROWS}" if sch.TOP in columns else "false",
         "mixed_segments": sch.MIXED if sch.MIXED in columns else "false",
         **{f"_without{key}": f"{key} IS NULL" for key in segments},
-        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
+        **{f"_{i}": f"abs({name}) > {st.LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
     }
     rows_outside = f"CASE WHEN {sch.REJECTED} IS NULL AND {outside} THEN {sch.N_ROWS} - {sch.N_REPEATED} END"
     negative = f"CASE WHEN {sch.REJECTED} IS NULL THEN {sch.N_NEGATIVE} END" if sch.N_NEGATIVE in columns else "0"
@@ -121,7 +118,7 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
     )
     counts: Counts = {}
     # An engine gives groups in any order.
-    for row in sorted(few_rows(sums), key=lambda row: (row[sch.EXPERIMENT] is not None, row[sch.EXPERIMENT] or "")):
+    for row in sorted(eng.few_rows(sums), key=lambda row: (row[sch.EXPERIMENT] is not None, row[sch.EXPERIMENT] or "")):
         quarantined = row["faulty"] + row["repeated"]
         counts[row[sch.EXPERIMENT]] = {
             "rows": row["rows"],
@@ -140,7 +137,7 @@ def reasons(outcome: DataFrame) -> Reasons:
     reason = F.coalesce(F.col(f"{sch.REJECTED}.{sch.REASON}"), F.lit(REPEATED))
     n = F.when(F.col(sch.REJECTED).isNotNull(), F.col(sch.N_ROWS)).otherwise(F.col(sch.N_REPEATED))
     counts = outcome.groupBy(reason.alias(sch.REASON)).agg(F.sum(n).alias("n")).where("n > 0")
-    return {row[sch.REASON]: row["n"] for row in few_rows(counts.orderBy(F.desc("n"), sch.REASON).limit(10))}
+    return {row[sch.REASON]: row["n"] for row in eng.few_rows(counts.orderBy(F.desc("n"), sch.REASON).limit(10))}
 
 
 def total_counts(counts: Counts, name: str) -> int:
@@ -203,7 +200,7 @@ def without_users(counts: Counts, users: DataFrame, faulty: DataFrame, plan: roa
     of_users, erased = _of_users(plan), dict[str | None, dict[str, int]]()
     for rows, sums in ((users, of_users), (faulty, _OF_FAULTY)):
         totals = (F.expr(f"sum({sql}) AS {name}") for name, sql in sums.items())
-        for row in few_rows(rows.groupBy(sch.EXPERIMENT).agg(*totals)):
+        for row in eng.few_rows(rows.groupBy(sch.EXPERIMENT).agg(*totals)):
             erased.setdefault(row[0], {}).update({name: int(row[name]) for name in sums})
     told, left, stay = {*of_users, *_OF_FAULTY, *_UNCHANGED}, Counts(), dict[str, None]()
     for name, count in counts.items():
@@ -242,7 +239,7 @@ _OF_LOG = ("nothing_relevant", "population_difference", "relevant_from", "segmen
 
 
 def checks_without_users(
-    stored: Sequence[sch.Check], quality: dict[str, Any], counts: Counts, limits: Limits, before: Mapping[str, Any]
+    stored: Sequence[sch.Check], quality: dict[str, Any], counts: Counts, limits: cfg.Limits, before: Mapping[str, Any]
 ) -> list[sch.Check]:
     """The checks of the log: of these rates, and those that stay; the entry of the record gets its warnings.
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import printable
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.words import UNITS, worded
 
@@ -97,7 +96,7 @@ class Findings:
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
         names = sorted(self.counts, key=str)[:MOST_SHOWN]
-        lines = [("", [f"<b>{escape(printable(str(name)))}</b>" for name in names])]
+        lines = [("", [f"<b>{escape(err.printable(str(name)))}</b>" for name in names])]
         for key, label in (("rows", "rows read"), ("quarantined", "rows left out"), ("lists", "lists")):
             lines.append((label, [f"{self.counts[name].get(key, 0):,}" for name in names]))
         for rate, words in RATES.items():
@@ -109,7 +108,7 @@ class Findings:
             f"<tr>{cell.format('left', label)}{''.join(cell.format('right', value) for value in values)}</tr>"
             for label, values in lines
         )
-        warnings = "".join(f"<li>{escape(printable(text))}</li>" for text in (*self.warnings, *self.notes))
+        warnings = "".join(f"<li>{escape(err.printable(text))}</li>" for text in (*self.warnings, *self.notes))
         more = len(self.counts) - len(names)
         return (
             f'<div style="font-family:system-ui,sans-serif">{"" if warnings else "no warnings"}<ul>{warnings}</ul>'

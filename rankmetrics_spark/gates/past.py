@@ -8,10 +8,8 @@ from dataclasses import replace
 from datetime import date as day_of
 from statistics import median
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Quality
-from rankmetrics_spark.gates.counts import Counts, arms
-from rankmetrics_spark.gates.limits import SAID, in_percent
+from rankmetrics_spark import config as cfg, schemas as sch
+from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.words import worded
 
@@ -28,11 +26,11 @@ Log = Mapping[str | None, tuple[int, int]]
 
 
 def past_checks(
-    counts: Counts,
+    counts: cn.Counts,
     users: Mapping[str | None, int],
     date: str,
     published: Mapping[str, Pointer],
-    settings: Quality,
+    settings: cfg.Quality,
     of_tests: bool = False,
 ) -> list[sch.Check]:
     """Hold a log against the days before it, a row per experiment; no row where too few days are published.
@@ -48,7 +46,7 @@ def past_checks(
         of_tests: Whether the experiments are arms of tests, which share their rows and users.
     """
     log = log_of(counts, users)
-    names = {name or None for name in arms(counts)} - {None}
+    names = {name or None for name in cn.arms(counts)} - {None}
     days: list[tuple[str, Log]] = []
     for day in sorted((day for day in published if day < date), reverse=True):
         of_day = [entry for entry in published[day].entries if names & {*entry.experiments}]
@@ -61,15 +59,15 @@ def past_checks(
             if key in settings.gates:
                 text = f"{key} are held against {ENOUGH} earlier days or more, and {len(days)} are published"
                 name = next(name for name in PAST_CHECKS if PAST_CHECKS[name] == key)
-                checks += [sch.Check(name, sch.NOT_CHECKED, text, experiment) for experiment in arms(counts)]
+                checks += [sch.Check(name, sch.NOT_CHECKED, text, experiment) for experiment in cn.arms(counts)]
         elif key == "experiments":
-            checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], [*arms(counts)])
+            checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], [*cn.arms(counts)])
         else:
-            checks += _changes(key, log, _like(date, days), levels, [*arms(counts)], of_tests)
+            checks += _changes(key, log, _like(date, days), levels, [*cn.arms(counts)], of_tests)
     return checks
 
 
-def log_of(counts: Counts, users: Mapping[str | None, int]) -> Log:
+def log_of(counts: cn.Counts, users: Mapping[str | None, int]) -> Log:
     """The rows and users of each experiment, as a pointer keeps them; rows without an experiment are one of them."""
     rows: dict[str | None, int] = {}
     for name, count in counts.items():
@@ -97,13 +95,13 @@ def _changes(
         """A number against the median of others."""
         usual = median(numbers)
         change = (now - usual) / usual if usual else 0.0
-        than = f"{in_percent(abs(change))} {'fewer' if change < 0 else 'more'} than" if change else "as many as"
+        than = f"{lm.in_percent(abs(change))} {'fewer' if change < 0 else 'more'} than" if change else "as many as"
         fact = f"{now:,} {worded(key)} of {whose}, {than} the median of the last {words} ({usual:,.0f})"
         size = max(0.0, -change) if falls else abs(change)
         limits = [(status, levels.get(f"{status}_change")) for status in (sch.FAIL, sch.WARN)]
         for status, limit in limits:
             if limit is not None and size >= limit and size:
-                text = f"{fact} ({SAID[status]} from {in_percent(limit)} on: quality.gates.{key}.{status}_change)"
+                text = f"{fact} ({lm.SAID[status]} from {lm.in_percent(limit)} on: quality.gates.{key}.{status}_change)"
                 return sch.Check(f"{key}_change", status, text, experiment, size, limit, limit - size)
         least = min(limit for _, limit in limits if limit is not None)
         return sch.Check(f"{key}_change", sch.OK, fact, experiment, size, least, least - size)
@@ -133,6 +131,6 @@ def _missing(
         more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
         text = f"{', '.join(gone[:MOST_NAMED])}{more} of the last {len(days)} published days "
         text += f"{'is' if len(gone) == 1 else 'are'} missing in the log "
-        text += f"({SAID[level]}: quality.gates.experiments.missing)"
+        text += f"({lm.SAID[level]}: quality.gates.experiments.missing)"
     status, n = level if gone else sch.OK, float(len(gone))
     yield from (sch.Check("experiments_missing", status, text, name, n, 0.0, 0.0 - n) for name in names)

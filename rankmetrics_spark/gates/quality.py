@@ -7,14 +7,9 @@ from unicodedata import normalize
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Limits, Quality
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates import counts as cn, limits as lm
-from rankmetrics_spark.gates.built_in import GRADED, about_grades, log_checks
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch, statistics as st
+from rankmetrics_spark.gates import built_in, counts as cn, limits as lm
 from rankmetrics_spark.road import FAULTY, GRADE, AssignmentCounts, typed_judgements, unmatched_rate
-from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.words import UNIT, UNITS, WHO
 
 #: Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``.
@@ -26,15 +21,15 @@ MOST_NAMED = 3
 # ---- rates, warnings and notes
 
 
-def findings(log: cn.Inspected, counts: cn.Counts, limits: Limits, previous: Previous | None) -> lm.Findings:
+def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous: Previous | None) -> lm.Findings:
     """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
     names += ["short_rate"] if cn.longest_cut(log.plan) else []
     # Where people judged a sample and a machine all, their labels say nothing about the other lists.
     names += [] if scoring.machine else ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
-    names += [GRADED] if GRADED in limits else []
-    hits = about_grades(log, counts, limits)
+    names += [built_in.GRADED] if built_in.GRADED in limits else []
+    hits = built_in.about_grades(log, counts, limits)
     notes = (*_notes_about(log, counts), *([hits.sentence] if hits and not hits.decides else []))
     counts = {name: {key: n for key, n in count.items() if key not in cn.UNRECORDED} for name, count in counts.items()}
     per_arm = {name: lm.rates([count], names) for name, count in cn.arms(counts).items() if count["lists"]}
@@ -124,7 +119,7 @@ def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
             yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
 
-def within_limits(findings: lm.Findings, limits: Limits, others: Sequence[sch.Check] = ()) -> lm.Findings:
+def within_limits(findings: lm.Findings, limits: cfg.Limits, others: Sequence[sch.Check] = ()) -> lm.Findings:
     """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all.
 
     ``others`` are checks that have no limit of the user.
@@ -135,7 +130,7 @@ def within_limits(findings: lm.Findings, limits: Limits, others: Sequence[sch.Ch
     failures, warnings = said[sch.FAIL], said[sch.WARN]
     if failures:
         more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
-        error = QualityError("; ".join(failures[:MOST_NAMED]) + more)
+        error = err.QualityError("; ".join(failures[:MOST_NAMED]) + more)
         error.checks = tuple(checks)
         raise error
     return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
@@ -161,7 +156,7 @@ def ranks_seem_to_start_at_0(log: cn.Inspected, counts: cn.Counts) -> bool:
 # ---- what a run refuses
 
 
-def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | None = None) -> lm.Findings:
+def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous | None = None) -> lm.Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
     metrics = log.plan.scoring.metrics
     # Values can be too large to be summed under metrics without a maximum, and under two others because of the gains.
@@ -171,14 +166,14 @@ def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | Non
     only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
     counts = cn.row_counts(log.tables.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
     if not cn.total_counts(counts, "rows"):
-        raise InputError(f"the input is empty: no rows in {log.place}")
+        raise err.InputError(f"the input is empty: no rows in {log.place}")
     try:
         # As trec_eval does.
         rule = log.plan.scoring.conventions[0]
         if rule.duplicates == "refuse" and cn.total_counts(counts, "repeated") and log.plan.columns.item:
             repeats = log.tables.repeated.where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
-                raise QualityError(
+                raise err.QualityError(
                     f"{repeats} of {cn.total_counts(counts, 'rows')} rows repeat an item of their list, and the "
                     f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
                     f"{_several_lists(log)}"
@@ -188,28 +183,28 @@ def check_quality(log: cn.Inspected, settings: Quality, previous: Previous | Non
         judged = log.tables.judgement_counts
         if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
             n, rows = judged.counts["invalid"], judged.counts["rows"]
-            raise QualityError(
+            raise err.QualityError(
                 f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
                 f"{_spoken(judged.reasons)}"
             )
         if (assigned := log.tables.assignment_counts) and assigned.faulty > settings.allowed_fraction * assigned.rows:
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
-            raise QualityError(
+            raise err.QualityError(
                 f"{assigned.faulty} of {assigned.rows} assignments are faulty ({share}): they lack a test, an arm, a "
                 f"{UNIT} or a time"
             )
         _refuse_large_values(log, counts)
-    except QualityError as error:
+    except err.QualityError as error:
         checks = faulty_checks(counts, settings.allowed_fraction)
         whole = [] if any(check.status == sch.FAIL for check in checks) else [sch.Check("log", sch.FAIL, str(error))]
         error.checks = (*checks, *whole)
         raise
     _refuse_foreign_judgements(log, counts)
     found = findings(log, counts, settings.rates, previous)
-    return within_limits(found, settings.rates, log_checks(log, counts, settings))
+    return within_limits(found, settings.rates, built_in.log_checks(log, counts, settings))
 
 
-def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: Quality) -> None:
+def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> None:
     """Refuse too many faulty rows, over all and in each experiment."""
     allowed = settings.allowed_fraction
     rows, n_faulty = cn.total_counts(counts, "rows"), cn.total_counts(counts, "quarantined")
@@ -223,7 +218,7 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: Quality) -> N
     else:
         if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
-            raise QualityError(
+            raise err.QualityError(
                 f"{cn.total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
                 f"{cn.total_counts(counts, 'lists')} lists: "
                 f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty "
@@ -238,14 +233,14 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: Quality) -> N
         hint = _several_lists(log)
     elif 2 * n > n_faulty and most == "position_below_1":
         hint = f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
-    raise QualityError(
+    raise err.QualityError(
         f"{sentence}, {_allowed(settings)})"
         + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
         + f"; reasons: {_spoken(reason_counts)}{hint}"
     )
 
 
-def _allowed(settings: Quality) -> str:
+def _allowed(settings: cfg.Quality) -> str:
     """What is allowed, and which setting says so."""
     key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
     return f"allowed {settings.allowed_fraction:.2%}: {settings.path_of(key)} is {getattr(settings, key)}"
@@ -293,8 +288,8 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
-    raise QualityError(
-        f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
+    raise err.QualityError(
+        f"{metric} of experiment '{name}' has values above {st.LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
     )
 
 
@@ -313,7 +308,7 @@ def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
     if name == sch.ITEM and (log.plan.columns.relevance or cn.total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
-        raise InputError(
+        raise err.InputError(
             f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
             f"{_some_shapes(sound, name)}; judged: {_some_shapes(typed, name)} (letters shown as a, digits as 9); an "
             "id has to be the same text in both"
@@ -322,13 +317,13 @@ def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
 
 def _some_shapes(table: DataFrame, name: str) -> str:
     ids = table.select(name).distinct().limit(MOST_NAMED)
-    return ", ".join(dict.fromkeys(repr(shape(row[name])) for row in few_rows(ids))) or "none"
+    return ", ".join(dict.fromkeys(repr(err.shape(row[name])) for row in eng.few_rows(ids))) or "none"
 
 
 # ---- arms of tests, where assignments say who is in which
 
 
-def with_arms(found: lm.Findings, log: cn.Inspected, allowed: Quality) -> lm.Findings:
+def with_arms(found: lm.Findings, log: cn.Inspected, allowed: cfg.Quality) -> lm.Findings:
     """The findings of a log without experiments, with counts of each arm; refuses what leaves an arm without a result.
 
     A list counts in each of its tests, and a row that is left out counts once, without an experiment: ``log`` has the
@@ -350,9 +345,9 @@ def with_arms(found: lm.Findings, log: cn.Inspected, allowed: Quality) -> lm.Fin
         counts[name]["left_out"] = n = count["quarantined"]
         if n > allowed.allowed_fraction * (count["evaluated"] + n):
             share = f"{n / (count['evaluated'] + n):.2%}, allowed {allowed.allowed_fraction:.2%}"
-            raise QualityError(f"{n:,} rows of {UNITS} of experiment '{name}' are faulty ({share})")
+            raise err.QualityError(f"{n:,} rows of {UNITS} of experiment '{name}' are faulty ({share})")
     if not any(count["lists"] for count in counts.values()):
-        raise InputError(
+        raise err.InputError(
             f"no {UNIT} of the assignments has a list of the impressions from their exposure on; an id has to be the "
             "same text in both, and the times have to be of the same day"
         )

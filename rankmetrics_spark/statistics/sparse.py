@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, gammaln, ndtri, stdtr
 
+from rankmetrics_spark.statistics import resampling, significance
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Bools, Floats, Moments, Whole
-from rankmetrics_spark.statistics.resampling import random_bits
-from rankmetrics_spark.statistics.significance import Estimate
 
 #: Permutations; the second number where fewer than ``_RARE`` of the first ones are as extreme as the data.
 DRAWS = (2**13, 2**16)
@@ -108,7 +107,7 @@ def _drawn(places: int, n: tuple[int, int] | None, draws: int, start: int) -> An
     room, users = (None, 0) if n is None else (np.full(draws, float(n[1])), sum(n))
     keys = np.arange(places, dtype=np.uint64)
     for place in range(places):
-        words = random_bits(keys[place : place + 1], _SEED + start, draws)[0]
+        words = resampling.random_bits(keys[place : place + 1], _SEED + start, draws)[0]
         chance = (words >> np.uint64(11)) * 2.0**-53
         if room is None:
             yield chance < 0.5
@@ -274,7 +273,7 @@ def bent(straight: Floats, skewness: Floats | float) -> Floats:
     return np.asarray(np.where(still, straight, 3 / g * (np.cbrt(1 + g * (straight - g / 6)) - 1)))
 
 
-def skewed_p(test: Estimate, skewness: Floats, sign: int = 0) -> Floats:
+def skewed_p(test: significance.Estimate, skewness: Floats, sign: int = 0) -> Floats:
     """(g,) p-values of differences with this skewness, by t of what is ``straightened``.
 
     Args:
