@@ -14,11 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options
+from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape, unknown
-from rankmetrics_spark.layouts import flat, ints
-from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, shown_rows, typed_judgements
 from rankmetrics_spark.words import UNIT, UNITS
 
@@ -73,7 +70,7 @@ def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impress
     """
     if keywords["events"] is None:
         return keywords
-    options = Options.of(keywords | {"with_events": True})
+    options = cfg.Options.of(keywords | {"with_events": True})
     names = (*options.columns.values(), *options.list, *more)
     table = eng.table_of(keywords[log], log, names, _ROLES)
     table, options = shown_rows(table, options, keywords["events"])
@@ -82,12 +79,12 @@ def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impress
 
 def log_of(
     log: eng.AnyTable,
-    options: Options,
+    options: cfg.Options,
     *more: str,
     name: str = "impressions",
     usual: Sequence[str] = _ROLES,
     beside: object = None,
-) -> tuple[DataFrame, Options]:
+) -> tuple[DataFrame, cfg.Options]:
     """A log with a row per shown item, and the options that fit it.
 
     Args:
@@ -104,7 +101,7 @@ def log_of(
 
 
 def typed_rows(
-    table: DataFrame, options: Options, mapped: Mapping[str, str | None] | None = None, **present: Any
+    table: DataFrame, options: cfg.Options, mapped: Mapping[str, str | None] | None = None, **present: Any
 ) -> tuple[DataFrame, sch.Columns]:
     """The typed rows of a log, each faulty one with its reason, and which columns they have.
 
@@ -201,7 +198,7 @@ def log_of_lists(
 ) -> tuple[DataFrame, Plan]:
     """The log of lists that are compared by their items, and its plan; relevance is not read."""
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
-    options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
+    options = cfg.Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
     table, options = log_of(impressions, options)
@@ -344,14 +341,14 @@ def sound_lists(lists: DataFrame, counts: DataFrame, allowed: Allowed) -> DataFr
     return F.broadcast(verdict).crossJoin(lists).select(*lists.columns)
 
 
-def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str | None], Ints]]:
+def list_counts(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str | None], mx.Ints]]:
     """Yield each experiment of the lists of some users with its rows, and those that repeat a rank of their user."""
-    user, values = flat(batch.column(sch.ENTRIES))
+    user, values = lay.flat(batch.column(sch.ENTRIES))
     names, experiment = eng.coded(values.field(sch.EXPERIMENT))
     n = distinct = np.bincount(experiment, minlength=len(names))
     if names and values.type.get_field_index(sch.POSITION) >= 0:
         # As numbers, which are sorted faster than rows of them.
-        rank = ints(values.field(sch.POSITION))
+        rank = lay.ints(values.field(sch.POSITION))
         places = int(rank.max()) + 1
         cells = np.unique((user * len(names) + experiment) * places + rank)
         distinct = np.bincount(cells // places % len(names), minlength=len(names))

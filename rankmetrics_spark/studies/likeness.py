@@ -9,12 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Section, count, key, number, refuse, text
-from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
-from rankmetrics_spark.metrics import jaccard, kendall, overlap, rbo, same_top, spans, unexpectedness
+from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.road import sound_rows
-from rankmetrics_spark.schemas import ENTRIES, EXPERIMENT, HASH, ITEM, POSITION, SCORE, USER
 from rankmetrics_spark.studies import frame
 
 #: Columns of the result -> their types.
@@ -25,13 +21,13 @@ COLUMNS = sch.columns(
 
 
 @dataclass(frozen=True)
-class Change(Section):
+class Change(cfg.Section):
     """What is compared, and how deep: see ``changed``."""
 
-    baseline: str = key("control", text)
-    k: int = key(10, count(1, frame.DEEPEST))
-    p: float = key(0.9, number(0, 1, inclusive=False))
-    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
+    baseline: str = cfg.key("control", cfg.text)
+    k: int = cfg.key(10, cfg.count(1, frame.DEEPEST))
+    p: float = cfg.key(0.9, cfg.number(0, 1, inclusive=False))
+    max_invalid_fraction: float = cfg.key(frame.MOST_FAULTY, cfg.number(0, 1, inclusive=True))
 
 
 def changed(
@@ -73,15 +69,15 @@ def changed(
             too many rows are faulty or repeat a rank of their user.
     """
     if baseline is None:
-        raise refuse("baseline", baseline, "the experiment that the others are compared with")
+        raise cfg.refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.of(locals())
     table, plan = frame.log_of_lists(impressions, columns, rank_by, first_rank)
     rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
-    order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
-    rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
-    row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
-    lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+    order = (sch.SCORE, sch.ITEM) if is_scored else (f"bigint({sch.POSITION}) AS {sch.POSITION}",)
+    rows = rows if is_scored else rows.where(F.col(sch.POSITION) <= change.k)
+    row = lay.entry(sch.EXPERIMENT, f"xxhash64({sch.ITEM}) AS {sch.HASH}", *order)
+    lists = rows.groupBy(sch.USER).agg(F.expr(f"collect_list({row}) AS {sch.ENTRIES}"))
     allowed = frame.Allowed(change.max_invalid_fraction, plan.options.first_rank, change.baseline)
     lists = frame.sound_lists(lists, frame.log_counts(table, plan), allowed)
     return eng.result_table(frame.of_users(lists, COLUMNS, partial(_changes, change=change)))
@@ -89,15 +85,15 @@ def changed(
 
 def _changes(batch: pa.RecordBatch, change: Change) -> Iterator[dict[str, Any]]:
     """Compare the lists of each user of a batch with their list of the baseline."""
-    user, values = flat(batch.column(ENTRIES))
-    experiments, experiment = eng.coded(values.field(EXPERIMENT))
+    user, values = lay.flat(batch.column(sch.ENTRIES))
+    experiments, experiment = eng.coded(values.field(sch.EXPERIMENT))
     if change.baseline not in experiments:
         return
     arm = experiments.index(change.baseline)
     cell = user * len(experiments) + experiment
     has_rows = np.bincount(cell) > 0
     lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
-    of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
+    of, items = lay.top_items(lay.entries_of({sch.ENTRIES: batch.column(sch.ENTRIES)}), of, change.k)
     users, arms = np.divmod(lists, len(experiments))
     base_of = np.full(batch.num_rows, -1)
     base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
@@ -105,12 +101,12 @@ def _changes(batch: pa.RecordBatch, change: Change) -> Iterator[dict[str, Any]]:
     if len(others):
         counts, bases = np.bincount(of), base_of[users[others]]
         starts = np.cumsum(counts) - counts
-        of_base, in_base = spans(starts[bases], counts[bases])
-        of_other, in_other = spans(starts[others], counts[others])
-        overlaps = overlap(of_base, items[in_base], of_other, items[in_other], len(others))
-        names = batch.column(USER).take(pa.array(users[others]))
+        of_base, in_base = mx.spans(starts[bases], counts[bases])
+        of_other, in_other = mx.spans(starts[others], counts[others])
+        overlaps = mx.overlap(of_base, items[in_base], of_other, items[in_other], len(others))
+        names = batch.column(sch.USER).take(pa.array(users[others]))
         arms_of = ([change.baseline] * len(others), [experiments[i] for i in arms[others]], names)
         sizes = (overlaps.n_a, overlaps.n_b, overlaps.common)
-        measures = (same_top, jaccard, partial(rbo, p=change.p), kendall, unexpectedness)
+        measures = (mx.same_top, mx.jaccard, partial(mx.rbo, p=change.p), mx.kendall, mx.unexpectedness)
         values = (measure(overlaps) for measure in measures)
         yield dict(zip(COLUMNS, (*arms_of, *sizes, *values), strict=True))

@@ -12,13 +12,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import engines as eng, schemas as sch
+from rankmetrics_spark import engines as eng, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.errors import InputError, check_known
-from rankmetrics_spark.metrics import Floats, Ints, coverage, entropy, gini, novelty
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
-from rankmetrics_spark.statistics import poisson_weights
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.words import UNITS
 
@@ -144,7 +141,7 @@ def _items(value: eng.AnyTable, name: str, options: Options, beside: DataFrame) 
     column = own or (ITEM if ITEM in table.columns else "item")
     if column not in table.columns:
         wanted = repr(own) if own else f"{ITEM!r} or 'item'"
-        raise InputError(f"{name} has no column {wanted}; it has {', '.join(table.columns)}")
+        raise err.InputError(f"{name} has no column {wanted}; it has {', '.join(table.columns)}")
     texts = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
     return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
 
@@ -159,7 +156,7 @@ def _weighted(batches: eng.Batches, replicates: int, seed: int) -> Iterator[pa.R
         number = experiment * len(items) + item
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
-        weights = poisson_weights(users[order], seed, replicates).astype(np.int64)
+        weights = st.poisson_weights(users[order], seed, replicates).astype(np.int64)
         sums = np.add.reduceat(np.column_stack([np.ones(len(order), np.int64), weights]), first, axis=0)
         keys = np.divmod(number[order][first], len(items))
         yield _COUNTS.batch([[names[i] for i in keys[0]], [items[i] for i in keys[1]]], sums)
@@ -209,7 +206,7 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
     values = {name: _values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
-    check_known("experiment", [request.baseline], [name for name in names if name is not None])
+    err.check_known("experiment", [request.baseline], [name for name in names if name is not None])
     base = values[request.baseline] if request.baseline is not None else None
     sizes = {name: _sizes_of(counts, name, request.replicates) for name in names if base is not None}
     rows: list[dict[str, Any]] = []
@@ -239,9 +236,9 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     yield from frame.row_batches(rows, EXPOSURE)
 
 
-def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[Ints, Ints]]:
+def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[mx.Ints, mx.Ints]]:
     """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
-    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
+    counts: dict[tuple[str | None, int, str], tuple[mx.Ints, mx.Ints]] = defaultdict(lambda: (_NONE, _NONE))
     if full := [batch for batch in batches if batch.num_rows]:
         rows_of_all = pa.Table.from_batches(full).to_pandas()
         for (name, replicate, kind), rows in rows_of_all.groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
@@ -251,12 +248,12 @@ def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[
 
 
 def _values_of(
-    counts: Mapping[Any, tuple[Ints, Ints]],
+    counts: Mapping[Any, tuple[mx.Ints, mx.Ints]],
     name: str | None,
     replicates: int,
     n_catalogue: int,
     n_interactions: int | None,
-) -> dict[str, Floats]:
+) -> dict[str, mx.Floats]:
     """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
     values = []
     for replicate in range(1 + replicates):
@@ -266,23 +263,23 @@ def _values_of(
         fits = bool(n_items) and n_items <= n_catalogue
         values.append(
             (
-                coverage(n_items, n_catalogue) if fits else math.nan,
-                gini(shown, items, n_catalogue) if fits else math.nan,
-                entropy(shown, items),
-                novelty(interactions, rows, n_interactions or 0),
+                mx.coverage(n_items, n_catalogue) if fits else math.nan,
+                mx.gini(shown, items, n_catalogue) if fits else math.nan,
+                mx.entropy(shown, items),
+                mx.novelty(interactions, rows, n_interactions or 0),
             )
         )
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
     return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
-def _sizes_of(counts: Mapping[Any, tuple[Ints, Ints]], name: str | None, replicates: int) -> Floats:
+def _sizes_of(counts: Mapping[Any, tuple[mx.Ints, mx.Ints]], name: str | None, replicates: int) -> mx.Floats:
     """(1 + R,) items of the catalogue that an experiment shows, in the log and in each replicate, with repeats."""
     shown = (counts[name, replicate, "shown"] for replicate in range(1 + replicates))
     return np.array([float((times * items).sum()) for times, items in shown])
 
 
-def _apart(sizes: Mapping[str | None, Floats], name: str | None, baseline: str | None) -> str | None:
+def _apart(sizes: Mapping[str | None, mx.Floats], name: str | None, baseline: str | None) -> str | None:
     """Why an experiment is not compared with the baseline: the numbers of items that they show differ by themselves."""
     if not sizes or name == baseline:
         return None
@@ -298,7 +295,7 @@ def _apart(sizes: Mapping[str | None, Floats], name: str | None, baseline: str |
     )
 
 
-def _interval(values: Floats, confidence: float) -> tuple[float, float]:
+def _interval(values: mx.Floats, confidence: float) -> tuple[float, float]:
     """The normal interval around the first value, with the standard deviation of the others."""
     half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else math.nan
     return values[0] - half, values[0] + half

@@ -7,10 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rankmetrics_spark.engines import SumTable, coded
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.layouts import flat, ints
-from rankmetrics_spark.metrics import Array, Bools, Ints
+from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
 from rankmetrics_spark.statistics import Measure, group_sums
 
@@ -18,7 +15,7 @@ TEAM = "_team"
 RANKS = ("_rank_a", "_rank_b")
 FAULTY, BELOW = "_faulty", "_below"
 #: Sums by pair; those of one ranker have no ranker_b, those of the whole log have neither.
-SUMS = SumTable(("ranker_a", "ranker_b"))
+SUMS = eng.SumTable(("ranker_a", "ranker_b"))
 #: Every pair of them is a row of the result.
 MOST_RANKERS = 1000
 #: The draft is checked rank by rank down to this one.
@@ -34,7 +31,7 @@ OF_USERS = Measure(f"{' '.join(USER_COUNTS)} | v vv")
 PAIR_SUMS = Measure(f"{' '.join((*LIST_COUNTS, *RANK_COUNTS))} {OF_USERS.words}")
 
 Pair = tuple[str | None, str | None]
-Totals = dict[Pair, Array]
+Totals = dict[Pair, mx.Array]
 
 
 @dataclass(frozen=True)
@@ -57,47 +54,47 @@ class Draft:
 class Slots(NamedTuple):
     """The rows of the lists of a batch, one per list and rank, by list and then by rank."""
 
-    list: Ints
-    rank: Ints
-    click: Bools
+    list: mx.Ints
+    rank: mx.Ints
+    click: mx.Bools
     #: Index of the ranker; -1 for none.
-    team: Ints
+    team: mx.Ints
     #: Of balanced interleaving, the rank in each ranker's own list; 0 for none.
-    ranks: tuple[Ints, ...] = ()
+    ranks: tuple[mx.Ints, ...] = ()
 
 
 class Sides(NamedTuple):
     """What each ranker has in each list where it takes part, by list and then by ranker."""
 
-    list: Ints
-    team: Ints
-    clicks: Ints
-    slots: Ints
+    list: mx.Ints
+    team: mx.Ints
+    clicks: mx.Ints
+    slots: mx.Ints
     #: (n, CHECKED_RANKS) whether the slot of a rank is the ranker's.
-    ranks: Bools
+    ranks: mx.Bools
 
 
 def refuse_many(totals: Mapping[Pair, Any]) -> None:
     """Refuse sums of too many rankers."""
     n = sum(one is not None and other is None for one, other in totals)
     if n > MOST_RANKERS:
-        raise ConfigError(
+        raise err.ConfigError(
             f"the column of the team names {n:,} rankers or more; allowed: up to {MOST_RANKERS:,}, so a column that "
             "names the ranker of a row, not its item"
         )
 
 
-def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, Ints]]:
+def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, mx.Ints]]:
     """Yield the exact sums of some users, by pair."""
-    user, values = flat(batch.column(ENTRIES))
-    codes, code = coded(values.field(TEAM)) if not draft.rankers else ([], np.zeros(len(user), np.int64))
+    user, values = lay.flat(batch.column(ENTRIES))
+    codes, code = eng.coded(values.field(TEAM)) if not draft.rankers else ([], np.zeros(len(user), np.int64))
     names = draft.order([name for name in codes if name is not None])
     # The code of each name -> its place in the order of the names.
     place = {name: at for at, name in enumerate(names)}
     team = np.array([-1 if name is None else place[name] for name in codes] or [-1], np.int64)[code]
     slots, of_user, repeated = _slots(user, values, team, draft)
     sides, without = _balanced_sides(slots) if draft.rankers else _team_sides(slots)
-    faulty, below = (int(ints(batch.column(name)).sum()) for name in (FAULTY, BELOW))
+    faulty, below = (int(lay.ints(batch.column(name)).sum()) for name in (FAULTY, BELOW))
     n_without, n_clicks = int(without.sum()), int((without & slots.click).sum())
     of_log = [len(user) + faulty, faulty, repeated, n_without, n_clicks, len(of_user), below]
     yield (None, None), np.array(of_log, np.int64)
@@ -111,15 +108,15 @@ def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, Ints]
             yield from (((name, names[other]), sums) for other, sums in _pair_sums(sides, at, of_user, len(names)))
 
 
-def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slots, Ints, int]:
+def _slots(user: mx.Ints, values: pa.Array, team: mx.Ints, draft: Draft) -> tuple[Slots, mx.Ints, int]:
     """Return one row per list and rank, the user of each list, and the number of rows that repeat a rank.
 
     Rows of one rank that name the same ranker are one row, clicked if one of them is. Where they name several, nobody
     knows which one was shown, so none of them stays.
     """
-    rank, key = ints(values.field(POSITION)), ints(values.field(HASH))
+    rank, key = lay.ints(values.field(POSITION)), lay.ints(values.field(HASH))
     click = values.field(RELEVANCE).to_numpy(zero_copy_only=False).astype(bool)
-    own = [ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
+    own = [lay.ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
     by = np.lexsort((*own, rank, key, user))
     starts_list = np.ones(len(by), bool)
     starts_list[1:] = (np.diff(user[by]) != 0) | (np.diff(key[by]) != 0)
@@ -140,7 +137,7 @@ def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slot
     return slots, user[by][starts_list], repeated
 
 
-def _team_sides(slots: Slots) -> tuple[Sides, Bools]:
+def _team_sides(slots: Slots) -> tuple[Sides, mx.Bools]:
     """A click counts for the ranker that drafted the item; also returns the rows that no ranker drafted.
 
     Source: Radlinski, Kurup and Joachims, How Does Clickthrough Data Reflect Retrieval Quality? (CIKM 2008); Schuth,
@@ -158,7 +155,7 @@ def _team_sides(slots: Slots) -> tuple[Sides, Bools]:
     return Sides(keys // width, keys % width, counts[:, 1], counts[:, 0], ranks), ~drafted
 
 
-def _balanced_sides(slots: Slots) -> tuple[Sides, Bools]:
+def _balanced_sides(slots: Slots) -> tuple[Sides, mx.Bools]:
     """A click counts for each ranker that has the item in its top k; also returns the rows that neither ranker has.
 
     k is the better of the two ranks of the lowest clicked item. The one slot of a list is the first one, of the ranker
@@ -188,7 +185,7 @@ def _balanced_sides(slots: Slots) -> tuple[Sides, Bools]:
     return Sides(np.repeat(lists, 2), np.tile(np.arange(2), len(lists)), of_clicks, of_slots, ranks), ~known
 
 
-def _pair_sums(sides: Sides, one: int, of_user: Ints, n_rankers: int) -> Iterator[tuple[int, Ints]]:
+def _pair_sums(sides: Sides, one: int, of_user: mx.Ints, n_rankers: int) -> Iterator[tuple[int, mx.Ints]]:
     """Yield the sums of the pairs of a ranker with those after it, over the lists in which both have a slot."""
     own = np.flatnonzero(sides.team == one)
     side_of = np.full(len(of_user), -1)

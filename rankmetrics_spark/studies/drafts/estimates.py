@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.config import Section, choice, count, key, number, text, two_ranks
-from rankmetrics_spark.errors import check_known, printable
-from rankmetrics_spark.metrics import Floats
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.frame import MOST_FAULTY
@@ -33,22 +30,22 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Preferences(Section):
+class Preferences(cfg.Section):
     """Who made the lists of a log, and how the preferences are told: see ``interleaving``."""
 
-    team: str | None = key("team", text)
-    ranks: Mapping[str, str] = key({}, two_ranks)
-    baseline: str | None = key(None, text)
-    confidence: float = key(0.95, number(0, 1, inclusive=False))
-    correction: str = key("holm", choice(*st.CORRECTIONS))
-    tuning_users: int = key(10_000, count(2, 10**12))
-    looks: str = key("one", choice("one", "any"))
-    max_invalid_fraction: float = key(MOST_FAULTY, number(0, 1, inclusive=True))
+    team: str | None = cfg.key("team", cfg.text)
+    ranks: Mapping[str, str] = cfg.key({}, cfg.two_ranks)
+    baseline: str | None = cfg.key(None, cfg.text)
+    confidence: float = cfg.key(0.95, cfg.number(0, 1, inclusive=False))
+    correction: str = cfg.key("holm", cfg.choice(*st.CORRECTIONS))
+    tuning_users: int = cfg.key(10_000, cfg.count(2, 10**12))
+    looks: str = cfg.key("one", cfg.choice("one", "any"))
+    max_invalid_fraction: float = cfg.key(MOST_FAULTY, cfg.number(0, 1, inclusive=True))
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the baseline is one of two rankers with ranks."""
         super().__post_init__()
-        check_known("ranker", [self.baseline] if self.ranks else [], self.ranks, "baseline")
+        err.check_known("ranker", [self.baseline] if self.ranks else [], self.ranks, "baseline")
 
 
 def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
@@ -58,7 +55,7 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         ConfigError: The baseline drafted nothing.
     """
     names = [one for one, other in totals if one is not None and other is None]
-    check_known("ranker", [request.baseline] if names else [], sorted(names), "baseline")
+    err.check_known("ranker", [request.baseline] if names else [], sorted(names), "baseline")
     of_log = dict(
         zip(credits.LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))), strict=True)
     )
@@ -131,7 +128,7 @@ def sign_test(n_a: int, n_b: int, n: int) -> float | None:
     return float(binomtest(n_b, n_a + n_b, 0.5).pvalue)
 
 
-def draft_check(table: st.Whole) -> tuple[list[list[float]], Floats]:
+def draft_check(table: st.Whole) -> tuple[list[list[float]], mx.Floats]:
     """Check that fair coins drew the slots: at each rank, half of the slots of a pair are those of each ranker.
 
     Returns the shares of ranker_b at each rank down to the last one with a slot, and (g,) p-values: of a chi-square
@@ -211,7 +208,7 @@ def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
 
 def _shown(name: str) -> str:
     """The name of a ranker in a sentence: on one line, and not longer than one."""
-    return printable(name) if len(name) <= LONGEST_NAME else f"{printable(name[:LONGEST_NAME])}..."
+    return err.printable(name) if len(name) <= LONGEST_NAME else f"{err.printable(name[:LONGEST_NAME])}..."
 
 
 def _percent(share: float) -> str:

@@ -9,14 +9,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, layouts as lay, schemas as sch
+from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
 from rankmetrics_spark.road import drawn_labels, flat_judgements, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.labels import pairs as of_pairs
-from rankmetrics_spark.studies.labels.kernels import KERNELS, Labels, Shown, bounds
+from rankmetrics_spark.studies.labels import kernels, pairs as of_pairs
 
 USERS = sch.columns("string: experiment_id user_id metric; long: n_unjudged; double: value low high")
 #: Columns of the tables of ``Unjudged`` -> their types.
@@ -47,8 +44,8 @@ class Missing(Section):
 class _Work:
     """What the Python steps compute."""
 
-    metrics: tuple[Metric, ...]
-    labels: Labels
+    metrics: tuple[mx.Metric, ...]
+    labels: kernels.Labels
     allowed: frame.Allowed
 
 
@@ -116,11 +113,11 @@ class Unjudged:
 def unjudged(
     impressions: eng.AnyTable,
     judgements: eng.AnyTable,
-    metrics: str | Sequence[str | Metric] = ("p@10", "dcg@10", "ap@10", "ndcg@10"),
+    metrics: str | Sequence[str | mx.Metric] = ("p@10", "dcg@10", "ap@10", "ndcg@10"),
     *,
     baseline: str | None = None,
     max_grade: int = 1,
-    convention: str | Mapping[str, object] | Convention = "standard",
+    convention: str | Mapping[str, object] | mx.Convention = "standard",
     columns: Mapping[str, str | None] | None = None,
     judgement_columns: Mapping[str, str] | None = None,
     human_sample: str | Mapping[str, str] | None = None,
@@ -191,7 +188,7 @@ def unjudged(
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
     allowed = frame.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
-    work = _Work(options.metrics, Labels(options.convention, request.max_grade), allowed)
+    work = _Work(options.metrics, kernels.Labels(options.convention, request.max_grade), allowed)
     drawn, top = None, top_rows(table, plan, deepest)
     if options.machine:
         judged, drawn = drawn_labels(judged, options)
@@ -204,17 +201,17 @@ def unjudged(
 def _check(options: Options) -> None:
     """Refuse metrics and conventions without bounds."""
     for metric in options.metrics:
-        if metric.name not in KERNELS:
-            raise ConfigError(f"metrics: '{metric}' has no bounds of labels; allowed: {', '.join(KERNELS)}")
+        if metric.name not in kernels.KERNELS:
+            raise err.ConfigError(f"metrics: '{metric}' has no bounds of labels; allowed: {', '.join(kernels.KERNELS)}")
     if options.convention.ap_denominator not in ("min(m,k)", "m"):
-        raise ConfigError(
+        raise err.ConfigError(
             f"convention.ap_denominator is '{options.convention.ap_denominator}'; allowed in bounds of labels: "
             "min(m,k), m"
         )
-    for knob in knobs():
-        value, usual = getattr(options.convention, knob.name), getattr(STANDARD, knob.name)
+    for knob in mx.knobs():
+        value, usual = getattr(options.convention, knob.name), getattr(mx.STANDARD, knob.name)
         if knob.name not in _KNOBS and value != usual:
-            raise ConfigError(
+            raise err.ConfigError(
                 f"convention.{knob.name} is {value!r}; allowed in bounds of labels: {usual!r}, and any "
                 f"{', '.join(_KNOBS)}"
             )
@@ -230,14 +227,14 @@ def _read(batch: pa.RecordBatch) -> tuple[of_pairs.Arms, pa.Array | None, Any]:
     names, experiment = eng.coded(lay.flat(columns[sch.ENTRIES])[1].field(sch.EXPERIMENT))
     lists, of = np.unique(entries.list * len(names) + experiment, return_inverse=True)
     of_list = replace(entries, list=of.astype(np.int64)).take(np.argsort(of, kind="stable"))
-    rows = lay.by_position(lay.without_repeats(of_list, len(lists), lay.Reading(STANDARD))[0])
+    rows = lay.by_position(lay.without_repeats(of_list, len(lists), lay.Reading(mx.STANDARD))[0])
     user, arm = np.divmod(lists, len(names))
     assert rows.position is not None
     item = np.unique(np.stack([user[rows.list], rows.hash]), axis=1, return_inverse=True)[1].reshape(-1)
     pool_user, grades = lay.flat(columns[sch.POOL_GRADE])
     pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)
     rank = np.asarray(rows.position, np.int64)
-    shown = Shown(user, rows.list, rank, rows.grade, item.astype(np.int64), pool_user, pool)
+    shown = kernels.Shown(user, rows.list, rank, rows.grade, item.astype(np.int64), pool_user, pool)
     return of_pairs.Arms(shown, names, arm), rows.text, rows.row
 
 
@@ -247,7 +244,7 @@ def _user_rows(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any]]:
     shown, names = arms.shown, np.array(arms.names, object)
     users = batch.column(sch.USER).take(pa.array(shown.user))
     for metric in work.metrics:
-        limits = bounds(shown, metric, work.labels)
+        limits = kernels.bounds(shown, metric, work.labels)
         n = np.bincount(shown.list[limits.at][limits.unjudged], minlength=len(shown.user))
         values = {"value": limits.value, "low": limits.low, "high": limits.high}
         keys = {sch.EXPERIMENT: names[arms.experiment], sch.USER: users, sch.METRIC: [str(metric)] * len(n)}
@@ -260,7 +257,7 @@ def _sums(batch: pa.RecordBatch, work: _Work, compares: bool) -> Iterator[tuple[
     for (name,), counts in frame.list_counts(batch):
         yield of_pairs.Key(None, name, _READ), counts
     for metric in work.metrics:
-        limits = bounds(arms.shown, metric, work.labels)
+        limits = kernels.bounds(arms.shown, metric, work.labels)
         yield from of_pairs.arm_sums(arms, limits, metric)
         if compares:
             yield from of_pairs.pair_sums(arms, limits, metric, work.allowed.baseline)
@@ -281,7 +278,7 @@ def _rows_to_judge(batch: pa.RecordBatch, work: _Work) -> Iterator[dict[str, Any
     """The rows of ``to_judge``: per unjudged item the pair that its label moves most."""
     arms, texts, row = _read(batch)
     shown = arms.shown
-    limits = bounds(shown, work.metrics[0], work.labels)
+    limits = kernels.bounds(shown, work.metrics[0], work.labels)
     weight, pair, ranks = of_pairs.heaviest(arms, limits, work.allowed.baseline)
     chosen = np.flatnonzero(weight > 0)
     if not len(chosen):

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.errors import ConfigError, check_known
-from rankmetrics_spark.metrics import Bools, Floats, Ints, Metric, parse
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, Measure, Sums, group_sums
+from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
 from rankmetrics_spark.words import UNIT
 
@@ -25,7 +22,7 @@ PAIRS = sch.columns(
 #: Without a baseline every pair is compared, so there may not be more.
 MOST_EXPERIMENTS = 20
 #: Users, those whose value cannot be summed; the value, its lowest and its highest one over labels.
-_SUMS = Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
+_SUMS = st.Measure("n_users n_unjudged n_open n_enclosed n_beyond | v l h")
 #: A difference below this part of the values is rounding.
 _SMALL = 1e-12
 
@@ -50,9 +47,9 @@ class Arms:
 
     shown: Shown
     names: Sequence[str | None]
-    experiment: Ints
+    experiment: mx.Ints
 
-    def rows(self, bounds: Bounds) -> list[Ints]:
+    def rows(self, bounds: Bounds) -> list[mx.Ints]:
         """Of each experiment, the entries of ``bounds``."""
         of_entry = self.experiment[self.shown.list[bounds.at]]
         order = np.argsort(of_entry, kind="stable")
@@ -70,7 +67,7 @@ def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[in
         base = [at for at in places if names[at] == baseline]
         return [(first, at) for first in base for at in places if at != first]
     if len(places) > MOST_EXPERIMENTS:
-        raise ConfigError(
+        raise err.ConfigError(
             f"baseline is None, and the log has {len(places):,} experiments; allowed without a baseline: up to "
             f"{MOST_EXPERIMENTS}, since every pair is compared"
         )
@@ -90,15 +87,15 @@ class Moves:
         move: (i,) how much the highest grade of this item alone adds to candidate - baseline; 0 for a judged item.
     """
 
-    lists: Ints
-    item: Ints
-    user: Ints
-    unjudged: Bools
-    rank: Ints
-    move: Floats
+    lists: mx.Ints
+    item: mx.Ints
+    user: mx.Ints
+    unjudged: mx.Bools
+    rank: mx.Ints
+    move: mx.Floats
 
     @classmethod
-    def of(cls, arms: Arms, bounds: Bounds, rows: Sequence[Ints], pair: tuple[int, int]) -> Moves:
+    def of(cls, arms: Arms, bounds: Bounds, rows: Sequence[mx.Ints], pair: tuple[int, int]) -> Moves:
         """The items of a pair; ``rows`` as ``Arms.rows`` returns them."""
         shown, of_user = arms.shown, np.full((2, int(arms.shown.user[-1]) + 1), -1)
         for side, arm in enumerate(pair):
@@ -121,7 +118,7 @@ class Moves:
             moves[side, at[side]] = bounds.move[entries]
         return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
 
-    def differences(self, bounds: Bounds) -> tuple[Floats, Floats, Floats, Bools]:
+    def differences(self, bounds: Bounds) -> tuple[mx.Floats, mx.Floats, mx.Floats, mx.Bools]:
         """Candidate - baseline of each user as judged, its lowest and highest value over all labels, where an item of
         both lists has one label; and whether no label leads beyond these, but perhaps none leads there.
 
@@ -146,7 +143,7 @@ class Moves:
         return value, value + least, value + most, np.zeros(n, bool)
 
 
-def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, Ints]]:
+def arm_sums(arms: Arms, bounds: Bounds, metric: mx.Metric) -> Iterator[tuple[Key, mx.Ints]]:
     """Yield the sums of each experiment."""
     n = len(arms.experiment)
     open_ = np.bincount(arms.shown.list[bounds.at][bounds.unjudged], minlength=n)
@@ -155,7 +152,7 @@ def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, 
     yield from zip((Key(None, name, str(metric)) for name in arms.names), sums, strict=True)
 
 
-def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
+def pair_sums(arms: Arms, bounds: Bounds, metric: mx.Metric, baseline: str | None) -> Iterator[tuple[Key, mx.Ints]]:
     """Yield the sums of each pair."""
     rows = arms.rows(bounds)
     for pair in pairs_of(arms.names, baseline):
@@ -171,11 +168,11 @@ def pair_sums(arms: Arms, bounds: Bounds, metric: Metric, baseline: str | None) 
         yield key, _sums(numbers, (value, low, high), np.zeros(n_users, np.int64), 1)[0]
 
 
-def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: int) -> Ints:
+def _sums(counts: Sequence[Any], values: Sequence[mx.Floats], group: mx.Ints, size: int) -> mx.Ints:
     """(size, c) exact sums."""
-    sound = np.logical_and.reduce([np.abs(each) <= LARGEST_SUMMAND for each in values])
+    sound = np.logical_and.reduce([np.abs(each) <= st.LARGEST_SUMMAND for each in values])
     v, low, high = (np.where(sound, each, 0.0) for each in values)
-    return group_sums(_SUMS.cells([*counts, 1.0 - sound], v=v, l=low, h=high), group, size)
+    return st.group_sums(_SUMS.cells([*counts, 1.0 - sound], v=v, l=low, h=high), group, size)
 
 
 # ---- the rows of the results
@@ -183,7 +180,7 @@ def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: in
 
 def _read(table: Any) -> tuple[dict[str, int], list[float | None]]:
     """Counts, and means of the three values; None without a user."""
-    sums = Sums(_SUMS, np.asarray(table)[None])
+    sums = st.Sums(_SUMS, np.asarray(table)[None])
     counts = {name: int(sums[name][0]) for name in _SUMS.counts}
     known = counts["n_users"] and not counts["n_beyond"]
     return counts, [float(sums.mean(name, "n_users")[0]) if known else None for name in _SUMS.values]
@@ -205,7 +202,7 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
         ConfigError: No experiment has the name of the baseline, or there are too many experiments.
     """
     names = sorted({key.experiment for key in sums if key.baseline is None}, key=str)
-    check_known("experiment", [baseline], [name for name in names if name is not None])
+    err.check_known("experiment", [baseline], [name for name in names if name is not None])
     nobody = np.zeros(len(_SUMS.columns), np.int64)
     for metric in metrics:
         for base, other in pairs_of(names, baseline):
@@ -228,7 +225,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     '3 more judgements could decide'
     """
     a, b, n = row["baseline"], row["experiment_id"], row["n_unjudged"]
-    metric = parse(row["metric"]).headline
+    metric = mx.parse(row["metric"]).headline
     low, high = row["low"], row["high"]
     if not row["n_users"]:
         return f"The judgements do not say who is ahead on {metric}: no {UNIT} is in both {a} and {b}"

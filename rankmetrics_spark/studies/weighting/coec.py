@@ -21,14 +21,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options, Section, count, key, number
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, USER, Columns
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.weighting.examination import examined_ranks
-from rankmetrics_spark.studies.weighting.harvesting import DEEPEST
+from rankmetrics_spark.studies.weighting import examination, harvesting
 
 #: Columns of the result -> their types.
 COEC_COLUMNS = sch.columns(
@@ -40,12 +37,12 @@ _SHOWN, _CLICKS = "_shown", "_clicks"
 
 
 @dataclass(frozen=True)
-class Clicks(Section):
+class Clicks(cfg.Section):
     """Which impressions count: see ``coec_judgements``."""
 
-    k: int = key(10, count(1, DEEPEST))
-    min_impressions: int = key(10, count(1, 2**53))
-    max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
+    k: int = cfg.key(10, cfg.count(1, harvesting.DEEPEST))
+    min_impressions: int = cfg.key(10, cfg.count(1, 2**53))
+    max_invalid_fraction: float = cfg.key(frame.MOST_FAULTY, cfg.number(0, 1, inclusive=True))
 
 
 def coec_judgements(
@@ -123,14 +120,14 @@ def coec_judgements(
     keywords = frame.with_events(keywords)
     unread = {"experiment", "score", EXPERIMENT}
     roles = {role: column for role, column in (keywords["columns"] or {}).items() if role not in unread}
-    options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
+    options = cfg.Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
     if options.lacks("item"):
-        raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
+        raise err.ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
     table, options = frame.log_of(keywords["impressions"], options)
     every, present = frame.typed_rows(table, options, item=True, relevance=True, position=True)
     rates = _click_rates(every, present, request, options.first_rank)
     if propensities is not None:
-        examined = examined_ranks(propensities, table)
+        examined = examination.examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
     # The only shuffle of raw rows.
     rows = every.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)

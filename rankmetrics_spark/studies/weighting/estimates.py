@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out
 from rankmetrics_spark.words import UNITS
 
@@ -218,7 +217,7 @@ class Rules:
 
     weighting: Weighting
     confidence: float
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[mx.Metric, ...] = ()
     repeats: bool = False
     first_rank: int = 1
 

@@ -10,12 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options
-from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.layouts import ints
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, schemas as sch
 from rankmetrics_spark.metrics import Ints
-from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 
@@ -106,16 +102,16 @@ def propensities(
     harvest = Harvest.of(keywords)
     keywords = frame.with_events(keywords, *harvest.key)
     # What is shown is the key, and who saw it is not read.
-    unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
+    unread = {*sch.ROLES, *sch.ROLES.values()} - {sch.POSITION, sch.RELEVANCE}
     roles = {role: column for role, column in (keywords["columns"] or {}).items() if role not in unread}
     roles = {**roles, "item": None}
-    options = Options(columns=roles, list=harvest.key, confidence=confidence, first_rank=first_rank)
-    table, options = frame.log_of(keywords["impressions"], options, usual=(POSITION, RELEVANCE))
+    options = cfg.Options(columns=roles, list=harvest.key, confidence=confidence, first_rank=first_rank)
+    table, options = frame.log_of(keywords["impressions"], options, usual=(sch.POSITION, sch.RELEVANCE))
     sums = frame.added_up(_keys(table, options, harvest.k), _SUMS, partial(_sums, harvest=harvest))
     final = partial(_final, harvest=harvest, confidence=options.confidence)
     rows = [row.asDict() for row in eng.few_rows(eng.in_one_step(sums, final, _CHECKED))]
     if not rows:
-        raise InputError("the impressions have no rows; allowed: a log with clicks")
+        raise err.InputError("the impressions have no rows; allowed: a log with clicks")
     _refuse(rows[0], harvest, options.first_rank)
     more = frame.left_out(rows[0]["n_faulty_rows"], rows[0]["_all"])
     for row in rows:
@@ -129,35 +125,35 @@ def _refuse(first: Mapping[str, Any], harvest: Harvest, first_rank: int) -> None
     frame.refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
     frame.refuse_grades(first["_no_clicks"], first[_GRADE])
     if not first["rank"]:
-        raise InputError(
+        raise err.InputError(
             f"no sound row has a rank from 1 to {harvest.k}; rows with a fault: {first['n_faulty_rows']:,}; "
             f"allowed: ranks from {first_rank} on, up to k; relevance 0 or 1; and a value in "
             f"{', '.join(harvest.key)}"
         )
     if not first["_varied"]:
-        raise InputError(
+        raise err.InputError(
             f"the log holds no intervention: no ({', '.join(harvest.key)}) was shown at two ranks down to "
             f"{harvest.k}; allowed: a log of several rankers, or of one that changed the order of items"
         )
 
 
-def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
+def _keys(table: DataFrame, options: cfg.Options, k: int) -> DataFrame:
     """Return one row per key: its impressions and clicks at each rank; the only shuffle of raw rows."""
     present: dict[str, Any] = {"item": False, "relevance": True, "position": True}
-    rows, roles = frame.typed_rows(table, options, {EXPERIMENT: None, USER: None}, **present)
-    sound = f"{REJECTED} IS NULL"
-    shown = [f"{sound} AND {POSITION} = {rank}" for rank in range(1, k + 1)]
-    grade = f"{sound} AND NOT {RELEVANCE} IN (0, 1)"
-    clicked = [f"{at_rank} AND {RELEVANCE} = 1" for at_rank in shown]
+    rows, roles = frame.typed_rows(table, options, {sch.EXPERIMENT: None, sch.USER: None}, **present)
+    sound = f"{sch.REJECTED} IS NULL"
+    shown = [f"{sound} AND {sch.POSITION} = {rank}" for rank in range(1, k + 1)]
+    grade = f"{sound} AND NOT {sch.RELEVANCE} IN (0, 1)"
+    clicked = [f"{at_rank} AND {sch.RELEVANCE} = 1" for at_rank in shown]
     counts = [f"count_if({condition})" for condition in (*shown, *clicked)]
     n_ranks = " + ".join(f"int(_{i} > 0)" for i in range(k))
     of_key, in_sql = ", ".join(roles.list_columns), frame.counts_in_sql(roles)
     of_key_counts = [in_sql[name] for name in ("n_rows", "n_below", "n_first")]
     sums = {
-        _COUNTS[0]: f"count_if({REJECTED} IS NOT NULL)",
+        _COUNTS[0]: f"count_if({sch.REJECTED} IS NOT NULL)",
         _COUNTS[1]: f"count_if({grade})",
-        _GRADE: f"max(CASE WHEN {grade} THEN double({RELEVANCE}) END)",
-        _DEEPEST: f"max(CASE WHEN {sound} AND {POSITION} <= {k} THEN bigint({POSITION}) ELSE 0L END)",
+        _GRADE: f"max(CASE WHEN {grade} THEN double({sch.RELEVANCE}) END)",
+        _DEEPEST: f"max(CASE WHEN {sound} AND {sch.POSITION} <= {k} THEN bigint({sch.POSITION}) ELSE 0L END)",
         **dict(zip(_COUNTS[3:], of_key_counts, strict=True)),
         **{f"_{i}": sql for i, sql in enumerate(counts)},
     }
@@ -165,17 +161,17 @@ def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
     is_varied, ranks = f"{n_ranks} > 1", f"array({', '.join(f'_{i}' for i in range(2 * k))})"
     of_counts = (*_COUNTS[:2], f"bigint({is_varied}) AS {_COUNTS[2]}", *_COUNTS[3:], _GRADE, _DEEPEST)
     at_ranks = f"CASE WHEN {is_varied} THEN {ranks} END AS {_RANKS}"
-    return grouped.selectExpr(*of_counts, f"xxhash64({of_key}) AS {HASH}", at_ranks)
+    return grouped.selectExpr(*of_counts, f"xxhash64({of_key}) AS {sch.HASH}", at_ranks)
 
 
 def _sums(batch: pa.RecordBatch, harvest: Harvest) -> Iterator[tuple[tuple[str | None, str | None], Ints]]:
     """Yield the sums of some keys: counts, keys by their last rank, and the sums of those with several ranks."""
     k = harvest.k
-    counts = [int(ints(batch.column(name)).sum()) for name in _COUNTS]
-    by_depth = np.bincount(ints(batch.column(_DEEPEST)), minlength=k + 1)
+    counts = [int(lay.ints(batch.column(name)).sum()) for name in _COUNTS]
+    by_depth = np.bincount(lay.ints(batch.column(_DEEPEST)), minlength=k + 1)
     varied = batch.filter(batch.column(_RANKS).is_valid())
     ranks = eng.matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
-    hashes = ints(varied.column(HASH)).view(np.uint64)
+    hashes = lay.ints(varied.column(sch.HASH)).view(np.uint64)
     sums = np.concatenate([counts, by_depth, harvest.sums(ranks[:, :k], ranks[:, k:], hashes)])
     for start in range(0, len(sums), _PIECE_SIZE):
         yield (f"{start:012}", None), sums[start : start + _PIECE_SIZE]
@@ -224,14 +220,14 @@ def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, floa
     propensity_of: dict[int, float] = {}
     rows = eng.few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
     if not rows or len(rows) > MOST_RANKS:
-        raise InputError(
+        raise err.InputError(
             f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"
         )
     for rank, propensity in rows:
         if rank is None or not rank >= 1 or rank % 1 or rank in propensity_of:
             shown = rank if rank is None else f"{rank:g}{' twice' if rank in propensity_of else ''}"
-            raise InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
+            raise err.InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
         if propensity is not None and not 0 < propensity < math.inf:
-            raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
+            raise err.InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
         propensity_of[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
     return {rank: value for rank, value in sorted(propensity_of.items()) if not math.isnan(value)}

@@ -23,9 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import errors as err, statistics as st
 from rankmetrics_spark.config import Section, choice, count, key, names
-from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Bools, Floats, Ints
 
 METHODS = ("adjacent", "pivot", "all_pairs")
@@ -47,7 +46,7 @@ _CERTAIN = 1e-6
 def _columns(path: str, value: object) -> tuple[str, ...]:
     if isinstance(value, (str, list, tuple)) and (columns := names(path, value)):
         return columns
-    raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
+    raise err.ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rankmetrics_spark import layouts as lay, metrics as mx
-from rankmetrics_spark.metrics import sums as sums_by_group
-from rankmetrics_spark.schemas import ENTRIES
-from rankmetrics_spark.statistics import LARGEST_SUMMAND
+from rankmetrics_spark import layouts as lay, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.studies.weighting.estimates import UserValues
 
 
@@ -162,7 +159,7 @@ class WeightedLists:
 
 def weighted_lists(columns: lay.Arrays, repeats: bool) -> WeightedLists:
     """Return the lists of the users of an Arrow batch; the field ``score`` of an entry is its weight."""
-    _, values = lay.flat(columns[ENTRIES])
+    _, values = lay.flat(columns[sch.ENTRIES])
     entries, keys = lay.entries_of(columns), lay.ints(values.field(LIST))
     assert entries.score is not None and entries.position is not None
     # By user, list and rank; rows that repeat a rank are ordered too, so that the same one stays.
@@ -175,7 +172,7 @@ def weighted_lists(columns: lay.Arrays, repeats: bool) -> WeightedLists:
     assert rows.score is not None
     sizes = np.bincount(rows.list, minlength=len(user))
     batch = mx.Batch(len(user), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes, *lay.no_pool())
-    n_repeated = np.bincount(user, n_dropped, minlength=len(columns[ENTRIES])).astype(np.int64)
+    n_repeated = np.bincount(user, n_dropped, minlength=len(columns[sch.ENTRIES])).astype(np.int64)
     return WeightedLists(batch, rows.score, user, n_repeated)
 
 
@@ -187,10 +184,10 @@ def user_values(lists: WeightedLists, metric: mx.Metric, weight: mx.Floats) -> t
     of_row, weights = lists.user[batch.list][top], weight[top]
     n_lists = np.bincount(lists.user, minlength=size)
     users = n_lists > 0
-    values = sums_by_group(lists.user, WEIGHTED[metric.name](batch, weight, metric.cut), size)[users]
+    values = mx.sums(lists.user, WEIGHTED[metric.name](batch, weight, metric.cut), size)[users]
     of_rows = (np.ones(len(weights)), weights, weights * weights, weights < lists.weight[top])
-    rows, total, squares, n_clipped = (sums_by_group(of_row, part, size)[users] for part in of_rows)
+    rows, total, squares, n_clipped = (mx.sums(of_row, part, size)[users] for part in of_rows)
     n = n_lists[users].astype(np.float64)
-    joint = np.minimum(joint_weight(batch, weight), LARGEST_SUMMAND) if products else None
-    of_user = None if joint is None else sums_by_group(lists.user, joint, size)[users] / n
+    joint = np.minimum(joint_weight(batch, weight), st.LARGEST_SUMMAND) if products else None
+    of_user = None if joint is None else mx.sums(lists.user, joint, size)[users] / n
     return users, UserValues(values / n, n, rows, total, squares, n_clipped, of_user)

@@ -8,15 +8,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.config import Options
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.layouts import Arrays, entry, flat, ints
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, schemas as sch
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.road import make_plan
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.studies.weighting import estimates as est
-from rankmetrics_spark.studies.weighting.examination import examined_ranks
+from rankmetrics_spark.studies.weighting import estimates as est, examination
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 _SUMS = eng.SumTable((sch.EXPERIMENT, sch.METRIC, "estimator"))
@@ -93,16 +89,16 @@ def off_policy(
         [2.0]
     """
     keywords = frame.with_events(locals(), propensity, target, "propensity")
-    options = Options.of(keywords)
+    options = cfg.Options.of(keywords)
     for metric in options.metrics:
         if metric.name not in WEIGHTED:
-            raise ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
+            raise err.ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
     if propensities is not None and (propensity or target):
-        raise ConfigError(
+        raise err.ConfigError(
             f"{'propensity' if propensity else 'target'} and propensities are both given; allowed: one of them, since "
             "the table holds how often users examine a rank, whatever a policy shows there"
         )
-    ranks = None if propensities is None else examined_ranks(propensities, impressions)
+    ranks = None if propensities is None else examination.examined_ranks(propensities, impressions)
     weighting = est.Weighting.of(keywords | {"ranks": ranks})
     table, options = frame.log_of(keywords["impressions"], options, *weighting.columns)
     users, has_items = _users(table, options, weighting)
@@ -111,7 +107,7 @@ def off_policy(
     return frame.of_sums(sums, _SUMS, est.COLUMNS, partial(_rows, rules=rules))
 
 
-def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tuple[DataFrame, bool]:
+def _users(table: DataFrame, options: cfg.Options, weighting: est.Weighting) -> tuple[DataFrame, bool]:
     """Return one row per (experiment, user), and whether rows name their item; the only shuffle of raw rows.
 
     A user has their rows, whose weight takes the place of the score, and counts of faulty ones.
@@ -128,7 +124,7 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
     hash_sql = [f"xxhash64({sch.ITEM}) AS {sch.HASH}"] if roles.item else []
     grade = f"double({sch.RELEVANCE}) AS {sch.RELEVANCE}"
-    row = entry(f"{of_list} AS {LIST}", sch.POSITION, *hash_sql, grade, sch.SCORE)
+    row = lay.entry(f"{of_list} AS {LIST}", sch.POSITION, *hash_sql, grade, sch.SCORE)
     no_weight = f"{sch.REJECTED}.{sch.REASON} IN ('null_score', 'nan_score')"
     users = rows.groupBy(sch.EXPERIMENT, sch.USER).agg(
         F.expr(f"collect_list({row}) FILTER (WHERE {sch.REJECTED} IS NULL) AS {sch.ENTRIES}"),
@@ -141,11 +137,11 @@ def _users(table: DataFrame, options: Options, weighting: est.Weighting) -> tupl
 
 def _sums(batch: pa.RecordBatch, rules: est.Rules) -> Iterator[tuple[est.Key, Ints]]:
     """Yield the sums of some users, by experiment, metric and estimator."""
-    columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns: lay.Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     lists = weighted_lists(columns, rules.repeats)
     experiments, group = eng.coded(columns[sch.EXPERIMENT])
-    faulty, unweighted, below = (ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))
-    n_entries = np.bincount(flat(columns[sch.ENTRIES])[0], minlength=len(group))
+    faulty, unweighted, below = (lay.ints(columns[name]) for name in (_FAULTY, _UNWEIGHTED, _BELOW))
+    n_entries = np.bincount(lay.flat(columns[sch.ENTRIES])[0], minlength=len(group))
     n_lists = np.bincount(lists.user, minlength=len(group))
     # As ``ROW_COUNTS`` names them.
     of_users = (faulty, unweighted, lists.repeated, below, n_entries + faulty + unweighted, n_lists)
