@@ -96,6 +96,17 @@ def counted(n: float) -> str:
     return f"{n:,} {UNIT if n == 1 else UNITS}"
 
 
+def sentences(texts: Mapping[str, str]) -> Callable[..., str]:
+    """What makes sentences: name of a text, and values for its fields -> the text, about users or queries as of now.
+
+    >>> said = sentences({"few": "only {n:,} {UNITS} {WHO} click"})
+    >>> with counted_in("query"):
+    ...     said("few", n=1_200)
+    'only 1,200 queries which click'
+    """
+    return lambda name, /, **values: texts[name].format(UNIT=UNIT, UNITS=UNITS, WHO=WHO, **values)
+
+
 class State(NamedTuple):
     """What a comparison says of its candidate.
 

@@ -15,10 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, schemas as sch
+from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape, unknown
 from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, shown_rows, typed_judgements
-from rankmetrics_spark.words import UNIT, UNITS
+from rankmetrics_spark.words import sentences
 
+said = sentences(settings_of(__name__, "sentences"))
 #: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 Rows = Iterable[Mapping[str, Any]]
@@ -245,9 +247,7 @@ at 0; set first_rank to 0
     n, n_rows = counts["n_faulty"], counts["n_rows"]
     if n > allowed.faulty * n_rows:
         raise InputError(
-            f"{n:,} of {n_rows:,} rows are faulty ({_limit(n, n_rows, allowed)}): they lack a value or have a wrong "
-            f"one, {counts['n_below']:,} of them a rank below {allowed.first_rank}; to go on, repair the log, or allow "
-            "more"
+            said("faulty_rows", n=n, n_rows=n_rows, limit=_limit(n, n_rows, allowed), counts=counts, allowed=allowed)
         )
 
 
@@ -260,10 +260,7 @@ def refuse_ranks_from_0(
         RankmetricsError: The one that is given; it says what to set.
     """
     if first_rank == 1 and 0 < n_lists <= n_below:
-        raise error(
-            f"{n_below:,} rows have a rank below 1, and there are {n_lists:,} lists: the ranks seem to start at 0; set "
-            f"{setting} to 0"
-        )
+        raise error(said("ranks_from_0", n_below=n_below, n_lists=n_lists, setting=setting))
 
 
 def left_out(n: int, n_rows: int) -> str | None:
@@ -314,11 +311,7 @@ def _refuse_foreign(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
             for name in (sch.USER, sch.ITEM):
                 shown, judged = row[f"shown_{name}"], row[f"judged_{name}"]
                 if shown is not None and judged is not None and not row[f"matched_{name}"]:
-                    raise InputError(
-                        f"no {name} of the impressions is in the judgements, so every shown item would be unjudged; "
-                        f"shown: {shape(shown)!r}; judged: {shape(judged)!r} (letters shown as a, digits as 9); an id "
-                        "has to be the same text in both"
-                    )
+                    raise InputError(said("other_ids", name=name, shown=shape(shown), judged=shape(judged)))
         none = pa.nulls(batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([none, batch.column(eng.SUMS)], [sch.EXPERIMENT, eng.SUMS])
 
@@ -372,9 +365,5 @@ def refuse(totals: Mapping[str | None, Any], allowed: Allowed) -> None:
     names = [name for name in totals if name is not None]
     n_rows, n = (sum(int(totals[name][place]) for name in names) for place in range(2))
     if n > allowed.faulty * n_rows:
-        raise InputError(
-            f"{n:,} of {n_rows:,} rows repeat a rank of their {UNIT} in one experiment ({_limit(n, n_rows, allowed)}); "
-            f"allowed: one list per {UNIT}: if {UNITS} have several requests each, name the column of the request as "
-            "the user (columns.user)"
-        )
+        raise InputError(said("repeated_rank", n=n, n_rows=n_rows, limit=_limit(n, n_rows, allowed)))
     check_known("experiment", [allowed.baseline] if names else [], sorted(names))

@@ -17,7 +17,6 @@ from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.studies import frame
-from rankmetrics_spark.words import UNITS
 
 #: Columns of the result of ``exposure`` -> their types.
 EXPOSURE = sch.columns(
@@ -289,10 +288,7 @@ def _apart(sizes: Mapping[str | None, mx.Floats], name: str | None, baseline: st
     smaller = max(min(one[0], other[0]), 1.0)
     if apart <= CHANCE_APART * smaller or (apart <= MOST_APART * smaller and apart <= by_chance):
         return None
-    return (
-        f"not compared: {name} shows {one[0]:,.0f} items and {baseline} {other[0]:,.0f}, and more items cover more; "
-        f"leave out {UNITS} of the larger experiment by chance until both show as many"
-    )
+    return frame.said("not_compared", name=name, n=one[0], baseline=baseline, n_other=other[0])
 
 
 def _interval(values: mx.Floats, confidence: float) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
 from rankmetrics_spark.statistics import Measure, group_sums
+from rankmetrics_spark.studies.frame import said
 
 TEAM = "_team"
 RANKS = ("_rank_a", "_rank_b")
@@ -78,10 +79,7 @@ def refuse_many(totals: Mapping[Pair, Any]) -> None:
     """Refuse sums of too many rankers."""
     n = sum(one is not None and other is None for one, other in totals)
     if n > MOST_RANKERS:
-        raise err.ConfigError(
-            f"the column of the team names {n:,} rankers or more; allowed: up to {MOST_RANKERS:,}, so a column that "
-            "names the ranker of a row, not its item"
-        )
+        raise err.ConfigError(said("many_rankers", n=n, most_rankers=MOST_RANKERS))
 
 
 def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, mx.Ints]]:

@@ -9,7 +9,7 @@ import numpy as np
 from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
-from rankmetrics_spark.studies.frame import MOST_FAULTY
+from rankmetrics_spark.studies.frame import MOST_FAULTY, said
 from rankmetrics_spark.words import UNIT, UNITS, p_value
 
 #: Columns of the result -> their types.
@@ -72,10 +72,7 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         if len(names) == 1:
             why = f"There is one ranker, {_shown(names[0])}, so nothing to compare it with."
         elif names:
-            why = (
-                f"There are {len(names):,} rankers, and no list has slots of two of them, so nothing is compared: look "
-                "at the columns of the user and the list."
-            )
+            why = said("no_pair", n=len(names))
         words = " ".join(filter(None, (_left_out_in_words(of_log), why)))
         return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
     table = np.stack([totals[one, other] for _, _, one, other in pairs])
@@ -157,10 +154,7 @@ def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
         rank = 1 - furthest[1]
         a, b = _shown(row["ranker_a"]), _shown(row["ranker_b"])
         share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
-        lopsided = (
-            f"The draft is lopsided: at rank {rank}, {b} has {share} of the slots that it shares with {a} instead of "
-            f"50 % (p {chance}). Find the cause before you read the numbers."
-        )
+        lopsided = said("lopsided", rank=rank, b=b, share=share, a=a, chance=chance)
     return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
 
 
@@ -220,15 +214,10 @@ def _left_out_in_words(row: Mapping[str, Any]) -> str:
     many, sentences = MANY_LEFT_OUT * row["n_rows"], []
     if row["n_faulty_rows"] > many:
         share = _percent(row["n_faulty_rows"] / row["n_rows"])
-        sentences.append(
-            f"{share} of the rows have a fault and are left out: a missing or wrong {UNIT}, list, rank or click."
-        )
+        sentences.append(said("faults_left_out", share=share))
     if row["n_repeated"] > many:
         share = _percent(row["n_repeated"] / row["n_rows"])
-        sentences.append(
-            f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists "
-            f"of a {UNIT} apart."
-        )
+        sentences.append(said("repeats_left_out", share=share))
     return " ".join(sentences)
 
 
@@ -239,8 +228,4 @@ def counts_in_words(row: Mapping[str, Any]) -> str:
     >>> counts_in_words(counts | {"n_rows_without_team": 20, "n_clicks_without_team": 1})
     '1,200 rows in 120 lists; left out: 3 faulty, 0 repeated; rows without a ranker: 20, clicks on them: 1'
     """
-    return (
-        f"{row['n_rows']:,} rows in {row['n_lists_of_log']:,} lists; left out: {row['n_faulty_rows']:,} faulty, "
-        f"{row['n_repeated']:,} repeated; rows without a ranker: {row['n_rows_without_team']:,}, clicks on them: "
-        f"{row['n_clicks_without_team']:,}"
-    )
+    return said("counts", row=row)

@@ -204,16 +204,12 @@ def _check(options: Options) -> None:
         if metric.name not in kernels.KERNELS:
             raise err.ConfigError(f"metrics: '{metric}' has no bounds of labels; allowed: {', '.join(kernels.KERNELS)}")
     if options.convention.ap_denominator not in ("min(m,k)", "m"):
-        raise err.ConfigError(
-            f"convention.ap_denominator is '{options.convention.ap_denominator}'; allowed in bounds of labels: "
-            "min(m,k), m"
-        )
+        raise err.ConfigError(frame.said("ap_denominator", value=options.convention.ap_denominator))
     for knob in mx.knobs():
         value, usual = getattr(options.convention, knob.name), getattr(mx.STANDARD, knob.name)
         if knob.name not in _KNOBS and value != usual:
             raise err.ConfigError(
-                f"convention.{knob.name} is {value!r}; allowed in bounds of labels: {usual!r}, and any "
-                f"{', '.join(_KNOBS)}"
+                frame.said("knob", name=knob.name, value=value, usual=usual, others=", ".join(_KNOBS))
             )
 
 

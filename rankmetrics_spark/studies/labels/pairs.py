@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark.studies.frame import said
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
 from rankmetrics_spark.words import UNIT
 
@@ -67,10 +68,7 @@ def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[in
         base = [at for at in places if names[at] == baseline]
         return [(first, at) for first in base for at in places if at != first]
     if len(places) > MOST_EXPERIMENTS:
-        raise err.ConfigError(
-            f"baseline is None, and the log has {len(places):,} experiments; allowed without a baseline: up to "
-            f"{MOST_EXPERIMENTS}, since every pair is compared"
-        )
+        raise err.ConfigError(said("many_experiments", n=len(places), most=MOST_EXPERIMENTS))
     return [*combinations(places, 2)]
 
 
@@ -245,10 +243,8 @@ def sentence(row: Mapping[str, Any]) -> str:
         return f"{a} is not behind {b} {whatever}: ahead by up to {-low:.4g}"
     by = "by" if row["bounds"] == "exact" else "by at most"
     judgements = "judgement" if row["n_open"] == 1 else "judgements"
-    return (
-        f"The judgements do not say who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
-        f"{-low:.4g}, with those that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more "
-        f"{judgements} could decide"
+    return said(
+        "undecided", metric=metric, a=a, by=by, of_a=-low, b=b, of_b=high, n=row["n_open"], judgements=judgements
     )
 
 

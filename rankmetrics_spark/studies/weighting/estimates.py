@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, statistics as st
-from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out
+from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out, said
 from rankmetrics_spark.words import UNITS
 
 #: Columns of the result -> their types.
@@ -251,17 +251,11 @@ def _notes(counts: Mapping[str, int], rules: Rules) -> Iterator[str]:
     """Yield what biases a value: clipped weights, and rows that are left out, where they are many."""
     clip = rules.weighting.clip
     if clipped := counts["clipped"]:
-        yield (
-            f"{clipped:,} of {counts['rows']:,} rows have a weight above {clip:g} and count with {clip:g}: the value "
-            "is biased, and the interval is that of the clipped value, not of the metric"
-        )
+        yield said("clipped", n=clipped, n_rows=counts["rows"], clip=clip)
     if faulty := left_out(counts["faulty"], counts["all"]):
         yield faulty
     if counts["repeated"] > MOST_FAULTY * counts["all"]:
-        yield (
-            f"{counts['repeated']:,} of {counts['all']:,} rows repeat an item or a rank of their list and are left "
-            f"out: if {UNITS} have several requests each, give list"
-        )
+        yield said("weighted_repeats", n=counts["repeated"], n_rows=counts["all"])
 
 
 def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int], rules: Rules) -> str | None:
@@ -276,23 +270,14 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
         allowed = f"none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
         return f"{UNITS} without a usable value: {n:,}; allowed: {allowed}"
     if key.estimator == "self_normalised" and rules.weighting.target is None:
-        return (
-            "there is no self-normalised estimate without a target: a row is shown with certainty, so "
-            "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
-        )
+        return said("no_target")
     sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], str(UNITS))]
     for size, n, what in sizes:
         if size < rules.weighting.least_effective:
-            return (
-                f"the weights leave {size:.1f} effective {what} of {n:,} {what}; "
-                f"an estimate needs at least {rules.weighting.least_effective:g}"
-            )
+            return said("few_effective", size=size, what=what, n=n, least=rules.weighting.least_effective)
     for size, n, what in sizes:
         if size < rules.weighting.least_share * n:
-            return (
-                f"the weights leave {size:.1f} effective {what} of {n:,}, which is {size / n:.2%}; "
-                f"an estimate needs at least {rules.weighting.least_share:.2%}"
-            )
+            return said("small_share", size=size, what=what, n=n, part=size / n, least=rules.weighting.least_share)
     return None
 
 
@@ -309,7 +294,4 @@ def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
     least, most = ranges.get(key.metric, (-math.inf, math.inf))
     if low <= most + ROUNDING and high >= least - ROUNDING:
         return None
-    return (
-        f"the estimate of {value:.4g} is outside the range of {key.metric}, {least:g} to {most:g}, by more than its "
-        f"error ({low:.4g} to {high:.4g}): the propensities do not fit the clicks"
-    )
+    return said("out_of_range", value=value, metric=key.metric, least=least, most=most, low=low, high=high)

@@ -131,10 +131,7 @@ def _refuse(first: Mapping[str, Any], harvest: Harvest, first_rank: int) -> None
             f"{', '.join(harvest.key)}"
         )
     if not first["_varied"]:
-        raise err.InputError(
-            f"the log holds no intervention: no ({', '.join(harvest.key)}) was shown at two ranks down to "
-            f"{harvest.k}; allowed: a log of several rankers, or of one that changed the order of items"
-        )
+        raise err.InputError(frame.said("no_intervention", key=", ".join(harvest.key), k=harvest.k))
 
 
 def _keys(table: DataFrame, options: cfg.Options, k: int) -> DataFrame:
@@ -220,9 +217,7 @@ def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, floa
     propensity_of: dict[int, float] = {}
     rows = eng.few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
     if not rows or len(rows) > MOST_RANKS:
-        raise err.InputError(
-            f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"
-        )
+        raise err.InputError(frame.said("rows_of_propensities", n=f"more than {MOST_RANKS:,}" if rows else "no"))
     for rank, propensity in rows:
         if rank is None or not rank >= 1 or rank % 1 or rank in propensity_of:
             shown = rank if rank is None else f"{rank:g}{' twice' if rank in propensity_of else ''}"

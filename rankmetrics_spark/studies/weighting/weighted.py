@@ -94,10 +94,7 @@ def off_policy(
         if metric.name not in WEIGHTED:
             raise err.ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
     if propensities is not None and (propensity or target):
-        raise err.ConfigError(
-            f"{'propensity' if propensity else 'target'} and propensities are both given; allowed: one of them, since "
-            "the table holds how often users examine a rank, whatever a policy shows there"
-        )
+        raise err.ConfigError(frame.said("two_propensities", name="propensity" if propensity else "target"))
     ranks = None if propensities is None else examination.examined_ranks(propensities, impressions)
     weighting = est.Weighting.of(keywords | {"ranks": ranks})
     table, options = frame.log_of(keywords["impressions"], options, *weighting.columns)
