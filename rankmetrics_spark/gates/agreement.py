@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import sqrt
 
 from rankmetrics_spark import errors as err, schemas as sch
-from rankmetrics_spark.gates.limits import Findings
+from rankmetrics_spark.gates.limits import Findings, said
 from rankmetrics_spark.road import LabelCounts
 
 AGREEMENT = "judge_agreement"
@@ -19,12 +19,10 @@ def with_agreement(found: Findings, counts: LabelCounts, scaled: bool) -> Findin
     """
     n = sum(counts.values())
     if lacking := sum(count for (_, machine), count in counts.items() if machine is None):
-        raise err.InputError(f"{lacking:,} of {n:,} items that people judged have no label of the machine; allowed: "
-                         "both labels of each of them, and with machine_grades each grade of the machine")  # fmt: skip
+        raise err.InputError(said("no_label", lacking=lacking, n=n))
     highest = [max((pair[i] or 0.0 for pair in counts), default=0.0) for i in (0, 1)]
     if highest[0] != highest[1] and not scaled:
-        raise err.InputError(f"the highest grade of people is {highest[0]:g}, and that of the machine on the same "
-                             f"items {highest[1]:g}; allowed: one scale, or judgements.machine_grades")  # fmt: skip
+        raise err.InputError(said("two_scales", highest=highest))
     check = agreement(counts)
     of_each = [replace(check, experiment=name) for name in found.counts]
     return replace(found, checks=(*found.checks, *of_each), notes=(*found.notes, check.sentence.rstrip(".")))
@@ -48,6 +46,5 @@ def agreement(counts: LabelCounts) -> sch.Check:
         return sch.Check(AGREEMENT, sch.NOT_CHECKED, f"All of {n:,} items that people judged have one grade")
     kappa, half = (same - chance) / (1 - chance), 1.96 * sqrt(same * (1 - same) / n) / (1 - chance)
     table = ", ".join(f"{ours:g} -> {theirs:g}: {counts[ours, theirs]:,}" for ours, theirs in sorted(counts))
-    text = (f"The machine agrees with people on {same:.1%} of {n:,} items (kappa {kappa:.2f}, {kappa - half:.2f} to "
-            f"{kappa + half:.2f}). People -> machine: {table}.")  # fmt: skip
+    text = said("agreement", same=same, n=n, kappa=kappa, low=kappa - half, high=kappa + half, table=table)
     return sch.Check(AGREEMENT, sch.OK, text, observed=kappa)

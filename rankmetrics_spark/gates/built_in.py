@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
-from rankmetrics_spark.gates import counts as cn
+from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import UNITS, judged_apart
 
@@ -47,10 +47,7 @@ def _nothing_relevant(log: cn.Inspected, counts: cn.Counts, settings: cfg.Qualit
     if rule.relevant_from:
         cause += f", and {options.path_of('convention')}.relevant_from, which is {rule.relevant_from:g}"
     whose = "the only list of the log has no" if lists == 1 else f"none of the {lists:,} lists of the log has a"
-    sentence = (
-        f"{whose} relevant item: check {cause}; {settings.path_of('gates')}: {{{NO_RELEVANT}: {{fail: 1}}}} lets such "
-        "a log pass"
-    )
+    sentence = lm.said("nothing_relevant", whose=whose, cause=cause, gates=settings.path_of("gates"), rate=NO_RELEVANT)
     for name in counts:
         yield sch.Check("nothing_relevant", sch.FAIL, sentence, name, 1.0, 1.0, 0.0)
 
@@ -99,12 +96,7 @@ def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hi
         return None
     decides = any(str(metric) in log.primary for metric in readers)
     of_metrics = "" if decides else f" for {', '.join(map(str, readers))}"
-    return Hits(
-        f"the relevance has grades other than 0 and 1, and every grade above 0 is a hit{of_metrics}, of ratings one "
-        f"star too, which can turn the answer round: set {path}.relevant_from to the smallest grade that is a hit, or "
-        f"quality.gates: {{{GRADED}: {{warn: 1}}}} if every grade above 0 is one",
-        decides,
-    )
+    return Hits(lm.said("grades", of_metrics=of_metrics, path=path, rate=GRADED), decides)
 
 
 def _grades(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:

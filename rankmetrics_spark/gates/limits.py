@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark.doors import data_of, settings_of
 from rankmetrics_spark.findings import Finding
-from rankmetrics_spark.words import UNITS, worded
+from rankmetrics_spark.words import UNITS, sentences, worded
 
 if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
 
+said = sentences(settings_of(__name__, "sentences"))
 #: Rate -> the counts that it divides.
 _PARTS = {name: rate.parts for name, rate in RATES.items() if rate.parts}
 #: What a rate divides that is what others leave of the lists -> these others.
@@ -55,10 +56,7 @@ def notes_about_ids(counts: Mapping[str, Mapping[str, Any]], judgements: int) ->
     }
     for what, n in found.items():
         if n:
-            yield (
-                f"{n:,} {what} called {', '.join(sch.MISSING[:-1])} or {sch.MISSING[-1]}, as missing ids are written, "
-                "and each such text counts as an id; a filter (where) leaves them out"
-            )
+            yield said("missing_ids", n=n, what=what, some=", ".join(sch.MISSING[:-1]), last=sch.MISSING[-1])
 
 
 @dataclass(frozen=True)

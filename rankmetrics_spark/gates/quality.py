@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch, statistics as st
 from rankmetrics_spark.gates import built_in, counts as cn, limits as lm
 from rankmetrics_spark.road import FAULTY, GRADE, AssignmentCounts, typed_judgements, unmatched_rate
-from rankmetrics_spark.words import UNIT, UNITS, WHO
+from rankmetrics_spark.words import UNIT, UNITS
 
 #: Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``.
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
@@ -71,10 +71,7 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
         )
     lists = cn.total_counts(counts, "lists")
     if log.plan.columns.first_rank == 0 and 0 < lists <= cn.total_counts(counts, "gaps"):
-        yield (
-            f"all {lists:,} lists have gaps: the ranks seem to start at 1, and each counts as one more; if they do, "
-            f"set {log.plan.options.path_of('first_rank')} to 1"
-        )
+        yield lm.said("gaps", lists=lists, setting=log.plan.options.path_of("first_rank"))
     if mixed := cn.total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
@@ -90,11 +87,7 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
         found = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
         for name, segment in zip(conditions, columns.segments, strict=True):
             if found and found[name]:
-                yield (
-                    f"{found[name]:,} {UNITS}, counted in each experiment, have lists with different values of "
-                    f"'{segment}': this run averages and compares their lists within each value; in user_metrics, and "
-                    "so for a later compare, their value is null"
-                )
+                yield lm.said("several_segments", n=found[name], segment=segment)
 
 
 def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
@@ -105,8 +98,7 @@ def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     if lists := cn.total_counts(counts, "lists_outside"):
         every, rows = (cn.total_counts(counts, name) for name in ("lists", "rows_outside"))
         yield (
-            f"{lists:,} of {every:,} lists ({rows:,} rows) are of {UNITS} without judgements, {WHO} are outside the "
-            f"population ({path}.population is {rule.population}): they are in no table"
+            lm.said("outside_population", lists=lists, every=every, rows=rows, path=path, population=rule.population)
         )
     judged = log.tables.judgement_counts
     yield from lm.notes_about_ids(counts, judged.called_missing if judged else 0)
@@ -189,10 +181,7 @@ def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous |
             )
         if (assigned := log.tables.assignment_counts) and assigned.faulty > settings.allowed_fraction * assigned.rows:
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
-            raise err.QualityError(
-                f"{assigned.faulty} of {assigned.rows} assignments are faulty ({share}): they lack a test, an arm, a "
-                f"{UNIT} or a time"
-            )
+            raise err.QualityError(lm.said("faulty_assignments", assigned=assigned, share=share))
         _refuse_large_values(log, counts)
     except err.QualityError as error:
         checks = faulty_checks(counts, settings.allowed_fraction)
@@ -288,9 +277,7 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
-    raise err.QualityError(
-        f"{metric} of experiment '{name}' has values above {st.LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
-    )
+    raise err.QualityError(lm.said("too_large", metric=metric, name=name, most=st.LARGEST_SUMMAND, hint=hint))
 
 
 def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:
@@ -309,9 +296,7 @@ def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         raise err.InputError(
-            f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
-            f"{_some_shapes(sound, name)}; judged: {_some_shapes(typed, name)} (letters shown as a, digits as 9); an "
-            "id has to be the same text in both"
+            lm.said("other_ids", name=name, shown=_some_shapes(sound, name), judged=_some_shapes(typed, name))
         )
 
 
@@ -347,10 +332,7 @@ def with_arms(found: lm.Findings, log: cn.Inspected, allowed: cfg.Quality) -> lm
             share = f"{n / (count['evaluated'] + n):.2%}, allowed {allowed.allowed_fraction:.2%}"
             raise err.QualityError(f"{n:,} rows of {UNITS} of experiment '{name}' are faulty ({share})")
     if not any(count["lists"] for count in counts.values()):
-        raise err.InputError(
-            f"no {UNIT} of the assignments has a list of the impressions from their exposure on; an id has to be the "
-            "same text in both, and the times have to be of the same day"
-        )
+        raise err.InputError(lm.said("other_assignments"))
     outside, n_out = known.get(None, none), whole["quarantined"]  # type: ignore[call-overload]
     rows = outside["evaluated"] + n_out
     of_none = {"rows": rows, "no_experiment": rows, "evaluated": outside["evaluated"], "rows_outside": 0}
@@ -365,10 +347,7 @@ def with_arms(found: lm.Findings, log: cn.Inspected, allowed: cfg.Quality) -> lm
 def _in_words(assigned: AssignmentCounts, counts: cn.Counts, outside: int, lists: int) -> Iterator[str]:
     """What readers should know of the assignments, one sentence each."""
     if assigned.repeated:
-        yield (
-            f"{assigned.repeated:,} of {assigned.rows:,} assignments are of a {UNIT} in an arm once more; the first "
-            "exposure counts"
-        )
+        yield lm.said("assigned_again", assigned=assigned)
     if assigned.faulty:
         yield f"{assigned.faulty:,} of {assigned.rows:,} assignments lack a test, an arm, a {UNIT} or a time"
     for test, count in assigned.tests.items():
