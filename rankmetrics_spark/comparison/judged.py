@@ -15,7 +15,7 @@ from scipy.special import stdtr
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison.families import Families
-from rankmetrics_spark.comparison.measures import SIDES, Key, Totals
+from rankmetrics_spark.comparison.measures import SIDES, Key, Totals, said
 from rankmetrics_spark.words import UNITS, p_value
 
 if TYPE_CHECKING:
@@ -321,9 +321,7 @@ class Judged:
         """Why the row has no test; None if it may have one."""
         n, shared, units = int(self.least[i]), int(self.rows.both["both"][i]), self.rows.units
         if shared and not self.rows.paired[i]:
-            return (
-                f"people judged {shared:,} {units} of both experiments, whose errors belong together (design: paired)"
-            )
+            return said("judged_in_both", shared=shared, units=units)
         worth = self.numbers["effective"][i]
         if min(n, worth) < st.LEAST_JUDGED:
             unequal = f", worth {worth:.0f} that were drawn with equal chances" if n >= st.LEAST_JUDGED else ""
@@ -343,8 +341,8 @@ class Judged:
             ps += [[st.sample_p(of.f, of.others, of.weights), *none[1:]] for of in self.labels[i][0]]
         for p, off in zip(np.fmin.reduce(ps).tolist(), OTHERWISE, strict=True):
             if p < sch.SMALL_RATIO_P:
-                said = p_value(p, sch.SMALL_RATIO_P)
-                return f"the {units} that people judged are not like the others: {off} ({said})"
+                how_sure = p_value(p, sch.SMALL_RATIO_P)
+                return f"the {units} that people judged are not like the others: {off} ({how_sure})"
         return None
 
 

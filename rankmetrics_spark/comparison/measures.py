@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankmetrics_spark import errors as err, schemas as sch, statistics as st
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.words import UNITS
+from rankmetrics_spark.doors import data_of, settings_of
+from rankmetrics_spark.words import sentences
 
+said = sentences(settings_of(__name__, "sentences"))
 #: Name of an experiment; None for those without one.
 Name = str | None
 
@@ -97,10 +98,7 @@ class Totals:
         if old is None and key.kind.partition(".")[0] in SHAPES:
             self.n_cells += sums.size
             if self.n_cells > MOST_CELLS:
-                raise err.ConfigError(
-                    "comparison: the replicates of all pairs, metrics and segments are more than "
-                    f"{MOST_CELLS:,} numbers; allowed: fewer replicates, pairs, metrics or segments"
-                )
+                raise err.ConfigError(said("many_replicates", most_cells=MOST_CELLS))
 
     def values(self, key: Key, n: int) -> st.Floats | None:
         """The n values other than 0 of a key, in any order; None where they are too many to be kept."""
@@ -120,12 +118,10 @@ class Totals:
         """
         rows = self.sums.get(key, np.zeros(0, np.int64)).reshape(-1, WIDTHS[key.kind])
         if len(rows) > MOST_JUDGED:
-            raise err.ConfigError(f"people judged more than {MOST_JUDGED:,} users of {key.candidate}; allowed beside a "
-                                  "machine: so many; the labels of people alone are enough then")  # fmt: skip
+            raise err.ConfigError(said("many_judged", most_judged=MOST_JUDGED, key=key))
         numbers = rows[:, 1:].view(np.float64).T
         if wrong := np.count_nonzero(~((numbers[-1] > 0) & (numbers[-1] <= 1))):
-            raise err.InputError(f"{wrong:,} of {len(rows):,} {UNITS} of {key.candidate} that people were to judge "
-                           "have no probability of being drawn; allowed: one above 0 and up to 1 for each")  # fmt: skip
+            raise err.InputError(said("no_chance", wrong=wrong, n=len(rows), key=key))
         return rows[:, 0], numbers
 
     def of(self, kind: str, keys: Sequence[Key], place: int | None = None) -> st.Sums:

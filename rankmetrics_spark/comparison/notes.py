@@ -76,8 +76,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
         said.append(close + more)
     said.append(rows.question.days.gap if rows.question.days else None)
     if rows.request.looks != "one" and rows.hard.decides[i] and not rows.decided_by_cuped[i]:
-        said.append(f"no interval over several looks, since {rows.hard.found[0][i]} decides: t does not hold for so "
-                    "few hits or so skewed values")  # fmt: skip
+        said.append(ms.said("no_interval_of_looks", test=rows.hard.found[0][i]))
     elif np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.heavy[i]:
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
         where = "" if rows.paired[i] else " expected in the smaller experiment"
@@ -343,7 +342,4 @@ def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
     if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= uneven.SMALL_P:
         return ""
-    return (
-        f"no {rows.unit} of {name} has a relevant item, "
-        f"and {share(hits / n)} of those of {rows.keys[i][other]} have: look whether those of {name} were logged"
-    )
+    return ms.said("no_hit", unit=rows.unit, name=name, part=share(hits / n), other=rows.keys[i][other])

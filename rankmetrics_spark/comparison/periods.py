@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import engines as eng, metrics as mx, schemas as sch
+from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.errors import ConfigError, InputError
@@ -71,12 +72,10 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
     days = Days.of(first, last, conventions, place)
     newest = {*conventions[days.dates[-1]]}
     if len(newest) > 1:
-        raise InputError(f"the experiments of {days.dates[-1]} follow different conventions; their values cannot be "
-                         "compared")  # fmt: skip
+        raise InputError(said("conventions_of_day", last=days.dates[-1]))
     others = [date for date in days.dates if {*conventions[date]} != newest]
     if others:
-        raise InputError(f"{place}: {dates_in_words(others)} and {days.dates[-1]} follow different conventions, and "
-                         "their values cannot be compared; allowed: dates of one convention")  # fmt: skip
+        raise InputError(said("conventions_of_days", place=place, others=dates_in_words(others), last=days.dates[-1]))
     return days
 
 

@@ -147,8 +147,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     if (member := column(tables.MEMBER, np.int64)) is not None:
         nameless = {tables.MEMBER: tables.NAMELESS[0]}
     if np.logical_and.reduce([table.column(name).to_numpy() == value for name, value in nameless.items()]).any():
-        raise InputError(f"user_metrics has rows whose {USER} is null; allowed: rows that name their user, since all "
-                         "others would count as one person")  # fmt: skip
+        raise InputError(ms.said("no_user", user=USER))
     if tables.REPEATED in names:
         refuse_repeats(table.column(tables.REPEATED).to_numpy(), of_days=True)
     user = np.cumsum(new)
@@ -164,10 +163,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         strata, stratum = [str(strata[i]) for i in order], np.argsort(order)[stratum]
     if tables.LISTS_HASH in names and (hashed := table.column(tables.LISTS_HASH)).null_count:
         name = table.column(EXPERIMENT).filter(hashed.is_null())[0].as_py()
-        raise InputError(
-            f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
-            "experiments that were evaluated with only_changed: true and the same largest cut-off"
-        )
+        raise InputError(ms.said("no_hash", name=name))
     return UserRows(
         user=user,
         keys=hashes[first].view(np.uint64),

@@ -10,6 +10,7 @@ from typing import Literal
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import engines as eng, schemas as sch
+from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.config import Comparison, Days, listed, refuse
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
@@ -122,8 +123,7 @@ class UserTable:
         chosen = tuple(dict.fromkeys(found))
         for metric in chosen:
             if metric.column not in columns:
-                raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
-                                  f"{unknown('column', metric.column, columns)}")  # fmt: skip
+                raise ConfigError(said("no_metric", metric=metric, hint=unknown("column", metric.column, columns)))
             if not isinstance(kinds[metric.column], T.NumericType | T.BooleanType | T.NullType):
                 kind = kinds[metric.column].simpleString()
                 raise InputError(f"user_metrics has values of {metric} of type {kind}; allowed: numbers")
@@ -158,10 +158,7 @@ def of_one_test(users: DataFrame, baseline: str | None) -> DataFrame:
     if sch.TEST_NAME not in users.columns:
         return users
     if baseline is None:
-        raise ConfigError(
-            f"baseline is null, and the {UNITS} are of tests; allowed: an arm, such as layout:control, whose test is "
-            "compared"
-        )
+        raise ConfigError(said("no_arm"))
     test, mark, _ = baseline.partition(sch.NAME_OF_ARM)
     return users.where(F.col(sch.TEST_NAME).eqNullSafe(F.lit(test if mark else None))).drop(sch.TEST_NAME)
 
@@ -320,20 +317,14 @@ def stratum_of(table: UserTable, request: Comparison) -> str:
 def hash_of_lists(table: UserTable) -> str:
     """A column for ``by_user``: the hash of a user's lists, down to the smallest cut-off that holds all metrics."""
     if table.days is not None:
-        raise ConfigError(
-            f"comparison.only_changed is true, and the {UNITS} are those of {table.days.first} to {table.days.last}; "
-            "allowed: those of one date"
-        )
+        raise ConfigError(said("changed_over_days", first=table.days.first, last=table.days.last))
     cut_by_name = {name: hashed_cut(name) for name in table.rows.columns}
     cuts = {cut: name for name, cut in cut_by_name.items() if cut is not None}
     needed = max(map(cut_of, table.metrics))
     if fits := [cut for cut in cuts if cut >= needed]:
         return f"bigint({cuts[min(fits)]}) AS {LISTS_HASH}"
     column = list_hash(None if math.isinf(needed) else int(needed))
-    raise InputError(
-        f"user_metrics has no column {column}, which only_changed needs; allowed: {UNITS} that were evaluated with "
-        "only_changed: true and with metrics that look as deep"
-    )
+    raise InputError(said("no_hash_column", column=column))
 
 
 def _earlier_means(table: UserTable, keys: Sequence[str], prefix: str) -> DataFrame:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.stats import chi2_contingency
 
 from rankmetrics_spark import config as cfg, statistics as st
-from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals, said
 from rankmetrics_spark.words import UNIT, UNITS
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ def _ramp(names: tuple[str, str], baseline: Counts, candidate: Counts) -> str:
     even = len(dates)
     while even and max(smaller[even - 1 :]) < UNEVEN * min(smaller[even - 1 :]):
         even -= 1
-    return (
-        f"{_change(names[1], shares, dates)}, so their means are about different days: compare a period with an even "
-        f"split, such as {_period(dates[even:])}"
-    )
+    return said("ramp", change=_change(names[1], shares, dates), period=_period(dates[even:]))
 
 
 def _change(candidate: Name, shares: st.Floats, dates: Sequence[str]) -> str:

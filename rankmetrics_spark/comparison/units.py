@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import errors as err, schemas as sch
-from rankmetrics_spark.comparison.measures import Groups, Name, Totals
+from rankmetrics_spark.comparison.measures import Groups, Name, Totals, said
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, Ints, Words, exact_total, limbs_of
 
 
@@ -259,7 +259,4 @@ def refuse_repeats(repeated: Bools, of_days: bool = False) -> None:
     if repeated.any() and of_days:
         raise err.InputError("a user has two rows of one experiment and date in user_metrics; allowed: one")
     if repeated.any():
-        raise err.InputError(
-            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "
-            "the dates of a period"
-        )
+        raise err.InputError(said("two_rows"))
