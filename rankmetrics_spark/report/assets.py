@@ -8,9 +8,11 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
+from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.errors import ConfigError, installation
-from rankmetrics_spark.words import worded
+from rankmetrics_spark.words import sentences, worded
 
+said = sentences(settings_of(__name__, "sentences"))
 INSTALL_PAGE = installation("report")
 
 

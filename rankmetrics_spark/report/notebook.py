@@ -21,7 +21,6 @@ from rankmetrics_spark import errors as err, findings as fd, metrics as mx, sche
 from rankmetrics_spark.report import assets, beside, formats, html, story, terminal, trust
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
 from rankmetrics_spark.report.verdict import correction_once, verdict_of
-from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
     import altair as alt
@@ -40,11 +39,7 @@ LONGEST_KEY = 180
 def summary(figures: Figures) -> pd.DataFrame:
     """One row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
     if figures.n_means > len(figures.means):
-        warnings.warn(
-            f"summary() has {len(figures.means):,} of {figures.n_means:,} rows: those of all {UNITS} and of the "
-            "largest segments; to_pandas() has all",
-            stacklevel=5,
-        )
+        warnings.warn(assets.said("part_of_summary", n=len(figures.means), figures=figures), stacklevel=5)
     for check in figures.of_log:
         if check.status == sch.FAIL:
             warnings.warn(check.sentence, err.QualityWarning, stacklevel=5)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.assets import WORDS
+from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
 
@@ -99,10 +99,7 @@ def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     who = f"Before {found.at}, {users}"
     numbers = f"{change.text} on {found.label} ({_interval(found, change)}, {found.p})"
     if _is_shown(found, found.p_adjusted):
-        return True, (
-            f"{who} differed already: {numbers}. Find the cause before you trust this effect: the experiment began "
-            "earlier, the split is not by chance alone, or the log has a fault."
-        )
+        return True, said("differed_already", who=who, numbers=numbers)
     return False, f"{who} did not differ clearly, as it should be: {numbers}."
 
 

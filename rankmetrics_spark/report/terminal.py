@@ -58,10 +58,7 @@ def explained(figures: Figures) -> list[str]:
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
-        lines.append(
-            f"a percentage is against the mean of {baseline} over the {UNITS} of both experiments, which differs "
-            "from pair to pair: mean_baseline of the table comparisons"
-        )
+        lines.append(assets.said("percentages", baseline=baseline))
     return [*lines, *trust.of_labels(figures)]
 
 

@@ -36,10 +36,7 @@ GATES = _NAMES["Gates"]
 #: Name of a check -> its title; every other name is that of a rate.
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
 _UNKNOWN = "There is none, so the rows that came in are not known."
-_ASK_UNJUDGED = (
-    "rankmetrics unjudged --config FILE says what their labels could change, and which to judge first; "
-    "rankmetrics report --examples 20 says it here."
-)
+_ASK_UNJUDGED = assets.said("ask_unjudged")
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 #: What is compared of users whom people judged and of the others, beside the machine's values.
@@ -362,8 +359,7 @@ def judged(figures: Figures) -> Iterator[sch.Check]:
     n_lists, n_judged = (sum(count.get(key, 0) for count in counts.values()) for key in ("lists", "judged_lists"))
     text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a {UNIT} with judgements."
     if by_machine := any(mean.mean_machine is not None for mean in figures.everyone):
-        text = (f"People judged {n_judged / max(1, n_lists):.1%} of the lists, and a machine judged all of them; the "
-                "ideal lists of AP and NDCG are those of the judged items, the first ones of all systems")  # fmt: skip
+        text = assets.said("judged_by_machine", part=n_judged / max(1, n_lists))
     for name, count in counts.items():
         if count.get("lists"):
             check = _at_least("judged_rate", count["judged_lists"] / count["lists"], FEW_JUDGED, text, name)

@@ -11,7 +11,7 @@ from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import assets, beside
-from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Fact
+from rankmetrics_spark.words import STATES, UNIT, UNITS, Fact
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
@@ -163,25 +163,15 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
         where = "" if len(pairs) == len(single) else f" at {pairs[0][0]} against {pairs[0][1]}"
         who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
         dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
-        lines.append(
-            f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
-            "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
-        )
+        lines.append(assets.said("earlier_looks", most=most, where=where, who=who, dates=dates))
     over_looks = [each for each in found if each.looks is not None]
     apart = max((each.look or 1 for each in over_looks if each.period_from is None), default=1)
     if apart > 1:
-        lines.append(
-            f"This is look {apart}, and no comparison.period is set: a verdict over several looks needs data that "
-            "grow from look to look, not a new date each time"
-        )
+        lines.append(assets.said("looks_without_period", apart=apart))
     planned = (each.n_days or 1 for each in over_looks if each.looks != "any" and each.p_sequential is not None)
     days = max(planned, default=1)
     if days > 1:
-        lines.append(
-            f"The bounds of planned looks count on {UNITS} {WHO} are new at each look. If many of them return on "
-            f"several of the {days} days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any "
-            "has no such limit"
-        )
+        lines.append(assets.said("returning_users", days=days))
     return lines
 
 
