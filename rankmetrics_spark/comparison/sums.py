@@ -3,8 +3,6 @@
 Users travel to Python as Arrow batches, and sums by key travel back; steps that read the sums take them from ``read``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce

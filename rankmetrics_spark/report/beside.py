@@ -1,7 +1,5 @@
 """What stands beside a verdict: margins, what is clearly lost, the order, what is the other way round in segments."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rankmetrics_spark import schemas as sch

@@ -1,7 +1,5 @@
 """What stands around the answer of a page: the status line, and what else moved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rankmetrics_spark import metrics as mx, schemas as sch

@@ -1,7 +1,5 @@
 """In words: in which segments the effect differs from that among the rest of the users, and what a convention means."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A run's result on a terminal: the verdict, then one line per experiment, then where the effect differs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

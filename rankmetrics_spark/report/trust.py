@@ -1,7 +1,5 @@
 """What limits the trust in a result: a check each, with what was found in words."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

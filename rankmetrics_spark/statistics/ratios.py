@@ -1,7 +1,5 @@
 """Ratios of two means: a difference as a share of the baseline's mean, with Fieller's interval; margins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
