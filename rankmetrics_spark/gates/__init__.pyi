@@ -1,4 +1,4 @@
-from .agreement import with_agreement as with_agreement
+from .built_in import with_agreement as with_agreement
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected

@@ -1,12 +1,15 @@
 """Checks of a log that have no limit of the user: what no result should be read without."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import sqrt
 
 import numpy as np
 
-from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch
 from rankmetrics_spark.gates import counts as cn, limits as lm
+from rankmetrics_spark.road import LabelCounts
 from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import UNITS, judged_apart
 
@@ -17,7 +20,7 @@ MANY_UNJUDGED = 0.2
 FAR_APART = 0.1
 #: The same of the lists without a value of a segment in an experiment, and of its difference from the lowest share.
 NEARLY_ALL, SEGMENTS_APART = 0.99, 0.2
-GRADED = "graded_rate"
+GRADED, AGREEMENT = "graded_rate", "judge_agreement"
 #: Where the smaller of two populations has this share of the other, they may be the same users.
 ALIKE = 0.95
 
@@ -174,3 +177,45 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
             difference, status = high - value, sch.WARN if apart else sch.OK
             row = ("judged_difference", status, text, name, difference, FAR_APART, FAR_APART - difference)
             yield sch.Check(*row, metric=metric)
+
+
+# ---- how a machine's labels agree with those of people on the same items
+
+
+def with_agreement(found: lm.Findings, counts: LabelCounts, scaled: bool) -> lm.Findings:
+    """The findings with the check of a judge; ``scaled``: whether it is said how grades of the two correspond.
+
+    Raises:
+        InputError: People judged an item that the machine did not, or the two have different highest grades.
+    """
+    n = sum(counts.values())
+    if lacking := sum(count for (_, machine), count in counts.items() if machine is None):
+        raise err.InputError(lm.said("no_label", lacking=lacking, n=n))
+    highest = [max((pair[i] or 0.0 for pair in counts), default=0.0) for i in (0, 1)]
+    if highest[0] != highest[1] and not scaled:
+        raise err.InputError(lm.said("two_scales", highest=highest))
+    check = agreement(counts)
+    of_each = [replace(check, experiment=name) for name in found.counts]
+    return replace(found, checks=(*found.checks, *of_each), notes=(*found.notes, check.sentence.rstrip(".")))
+
+
+def agreement(counts: LabelCounts) -> sch.Check:
+    """Cohen's kappa with a 95 % interval that takes items for independent ones, and the grades of both.
+
+    >>> check = agreement({(0.0, 0.0): 45, (0.0, 1.0): 15, (1.0, 0.0): 25, (1.0, 1.0): 15})
+    >>> print(check.sentence.replace(". P", ".\\nP"))
+    The machine agrees with people on 60.0% of 100 items (kappa 0.13, -0.08 to 0.34).
+    People -> machine: 0 -> 0: 45, 0 -> 1: 15, 1 -> 0: 25, 1 -> 1: 15.
+    """
+    n, people, machine = sum(counts.values()), Counter[float | None](), Counter[float | None]()
+    for (ours, theirs), count in counts.items():
+        people[ours] += count
+        machine[theirs] += count
+    same = sum(count for (ours, theirs), count in counts.items() if ours == theirs) / max(n, 1)
+    chance = sum(people[grade] * machine[grade] for grade in people) / max(n, 1) ** 2
+    if chance == 1 or not n:
+        return sch.Check(AGREEMENT, sch.NOT_CHECKED, f"All of {n:,} items that people judged have one grade")
+    kappa, half = (same - chance) / (1 - chance), 1.96 * sqrt(same * (1 - same) / n) / (1 - chance)
+    table = ", ".join(f"{ours:g} -> {theirs:g}: {counts[ours, theirs]:,}" for ours, theirs in sorted(counts))
+    text = lm.said("agreement", same=same, n=n, kappa=kappa, low=kappa - half, high=kappa + half, table=table)
+    return sch.Check(AGREEMENT, sch.OK, text, observed=kappa)
