@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import assets, console, of_tests, over_time, overview, payload, sentences, story, trust
+from rankmetrics_spark.report import assets, console, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
@@ -50,7 +50,7 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     if len(figures.tests) > 1:
-        return index(figures.tests, of_tests.title_of_tests(figures))
+        return index(figures.tests, overview.title_of_tests(figures))
     (figures,) = figures.tests.values() or (figures,)
     script = "\n".join(assets.file_text(f"{name}.js") for name in SCRIPTS)
     # Our own files, and JSON that ``as_script`` has made safe.
@@ -72,7 +72,7 @@ def page(figures: Figures) -> str:
 
 def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] | None = None) -> str:
     """The page of several tests, or days; see ``lines_of``."""
-    return _rendered("index.html", {"title": title, "lines": of_tests.lines_of(parts, page, lost or {})}, {})
+    return _rendered("index.html", {"title": title, "lines": overview.lines_of(parts, page, lost or {})}, {})
 
 
 def _rendered(template: str, context: Mapping[str, Any], safe: dict[str, str]) -> str:
@@ -107,7 +107,7 @@ def _rendered(template: str, context: Mapping[str, Any], safe: dict[str, str]) -
 def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
     if len(figures.tests) > 1:
-        return write_index(figures.tests, of_tests.title_of_tests(figures), file)
+        return write_index(figures.tests, overview.title_of_tests(figures), file)
     return _written(Path(file), page(figures))
 
 
@@ -117,7 +117,7 @@ def write_index(
     """Write the page of each part beside the file, and their index to it; see ``index``."""
     path = Path(file)
     for name, own in parts.items():
-        write_page(own, path.with_name(of_tests.name_of_page(path.name, name)))
+        write_page(own, path.with_name(overview.name_of_page(path.name, name)))
     return _written(path, index(parts, title, path.name, lost))
 
 

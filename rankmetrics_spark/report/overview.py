@@ -1,12 +1,13 @@
-"""What stands around the answer of a page: the status line, and what else moved."""
+"""What stands around the answer of a page: the status line, what else moved, and a line for each of several tests."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
 
-from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.findings import Finding
-from rankmetrics_spark.report import story, trust
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
+from rankmetrics_spark.report import story, trust, verdict
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
-from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, p_text, worded
+from rankmetrics_spark.words import STATES, UNITS, Fact, counted, counted_in, judged_apart, p_text, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
@@ -94,7 +95,7 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
 # ---- what else moved
 
 
-def what_else(card: story.Card, pair: Sequence[Finding], of_pairs: bool = False) -> story.Words:
+def what_else(card: story.Card, pair: Sequence[fd.Finding], of_pairs: bool = False) -> story.Words:
     """How the other metrics of a candidate moved: what contradicts the answer first, then guardrails, the rest counted.
 
     Args:
@@ -107,7 +108,7 @@ def what_else(card: story.Card, pair: Sequence[Finding], of_pairs: bool = False)
         return ()
     contrary = "better" if card.found.state == "worse" else "worse"
 
-    def contrary_first(each: Finding) -> tuple[bool, bool, float]:
+    def contrary_first(each: fd.Finding) -> tuple[bool, bool, float]:
         return each.state != contrary, not each.is_guardrail, -abs(each.tested_share.value or 0.0)
 
     moved = (each for each in others if each.is_guardrail or each.state in ("better", "worse"))
@@ -120,10 +121,54 @@ def what_else(card: story.Card, pair: Sequence[Finding], of_pairs: bool = False)
     return ("What else moved in ", story.Id(card.found.candidate), *against, f": {'; '.join(parts)}.")
 
 
-def _moved(each: Finding) -> str:
+def _moved(each: fd.Finding) -> str:
     """A metric, what it does, and by how much; of a guardrail with its interval."""
     change = each.change()
     interval = f", {change.interval}" if change and change.interval and each.is_guardrail else ""
     size = f" ({change.text}{interval})" if change else ""
     role = "the guardrail " if each.is_guardrail else ""
     return f"{role}{each.label} {STATES[each.state].says(1, 'clear change')}{size}"
+
+
+# ---- the page of several tests or days: a line for each, the worst news first, and the way to its own page
+
+
+def said_of(figures: Figures) -> tuple[str, str]:
+    """The state in words, and the first sentence of the verdict."""
+    said = verdict.verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
+    return STATES[fd.news_of(figures.found)].word if figures.found else "-", str(said[0])
+
+
+def title_of_tests(figures: Figures) -> str:
+    """The title of the page of several tests."""
+    return f"{len(figures.tests):,} tests of {figures.record.get(sch.DATE) or 'a ranking'}"
+
+
+def lines_of(parts: Mapping[str, Figures], page: str, lost: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A line of the page of several tests, or days, for each: the lost ones, then the worst news first.
+
+    Args:
+        parts: The figures of each.
+        page: Name of the file beside which their pages are.
+        lost: A day whose run has published nothing -> why not.
+    """
+    lines = []
+    for name, own in parts.items():
+        with counted_in(own.unit):
+            state, said = said_of(own)
+            facts = [*status_line(own), *weak_checks(trust.checks(own), story.answer(own).level == "ok")]
+        n_bad = sum(fact.level in ("warn", "fail") for fact in facts)
+        line = {"name": name, "state": state, "said": said, "facts": facts, "page": page and name_of_page(page, name)}
+        lines.append((fd.NEWS.index(fd.news_of(own.found)), -n_bad, line))
+    first = [{"name": day, "state": "not published", "said": said} for day, said in lost.items()]
+    return [*first, *(line for *_, line in sorted(lines, key=lambda line: line[:2]))]
+
+
+def name_of_page(page: str, test: str) -> str:
+    """The file of a test beside the page of all.
+
+    >>> name_of_page("report.html", "new/layout")
+    'report.new%2Flayout.html'
+    """
+    stem, dot, suffix = page.rpartition(".")
+    return f"{stem or suffix}.{quote(test, safe='')}{dot if stem else ''}{suffix if stem else ''}"

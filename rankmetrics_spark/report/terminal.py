@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
-from rankmetrics_spark.report import assets, beside, console, formats, of_tests, story, trust, verdict
+from rankmetrics_spark.report import assets, beside, console, formats, overview, story, trust, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
@@ -24,7 +24,7 @@ MOST_TESTS = 5
 def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
     if len(tests := figures.tests) > 1:
-        texts = [{"test": name, "state": of_tests.said_of(own)[0]} for name, own in tests.items()]
+        texts = [{"test": name, "state": overview.said_of(own)[0]} for name, own in tests.items()]
         formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
         for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
             print_result(own, every_segment)
