@@ -12,9 +12,11 @@ from .exact_sums import Array as Array
 from .exact_sums import Bools as Bools
 from .exact_sums import Floats as Floats
 from .exact_sums import Ints as Ints
+from .exact_sums import Measure as Measure
 from .exact_sums import Moments as Moments
 from .exact_sums import PairMoments as PairMoments
 from .exact_sums import RatioSums as RatioSums
+from .exact_sums import Sums as Sums
 from .exact_sums import Whole as Whole
 from .exact_sums import Words as Words
 from .exact_sums import exact_mean as exact_mean
@@ -40,8 +42,6 @@ from .machine_labels import slopes as slopes
 from .machine_labels import smallest_effect as smallest_effect
 from .machine_labels import weighted as weighted
 from .machine_labels import welch_df as welch_df
-from .measures import Measure as Measure
-from .measures import Sums as Sums
 from .planning import FURTHEST as FURTHEST
 from .planning import Arrivals as Arrivals
 from .planning import Design as Design
