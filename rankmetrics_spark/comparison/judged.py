@@ -301,21 +301,18 @@ class Judged:
 
     def remark(self, i: int) -> str | None:
         """Whether people's labels alone decide, and what the machine's alone would have said."""
-        rows, said = self.rows, []
+        rows, remarks = self.rows, []
         if not self.numbers["helped"][i]:
-            said.append(
-                "labels of people alone decide, since those of the machine agree too little with them, or differ from "
-                f"them in fewer than {st.LEAST_DIFFERENT} judged {rows.units}, or every {rows.unit} is judged"
-                f"{' (in some pair)' if rows.request.pairs == 'all' else ''}"
-            )
+            where = " (in some pair)" if rows.request.pairs == "all" else ""
+            remarks.append(said("people_alone", least=st.LEAST_DIFFERENT, rows=rows, where=where))
         alone = Families(rows.keys, rows.roles, rows.request, self.machine).p_adjusted < 1 - rows.request.confidence
         tests = ((rows.deciding, rows.decided), (self.machine, alone))
         ours, theirs = (np.sign(test.difference[i]) * bool(found[i]) for test, found in tests)
         if ours != theirs:
             higher = rows.keys[i].candidate if theirs > 0 else rows.keys[i].baseline
             shown = f"that {higher} is higher" if theirs else "no difference"
-            said.append(f"labels of the machine alone would have shown {shown}")
-        return "; ".join(said) or None
+            remarks.append(f"labels of the machine alone would have shown {shown}")
+        return "; ".join(remarks) or None
 
     def doubt(self, i: int) -> str | None:
         """Why the row has no test; None if it may have one."""

@@ -30,12 +30,7 @@ CELLS_AT_ONCE = 2**24
 SUMS_AT_ONCE = 2**9
 _PREFIX = "_alike_"
 #: Column -> what is said where its rows have several values.
-_SEVERAL = {
-    CONVENTION_HASH: "the rows of user_metrics follow different conventions, and their values cannot be compared; "
-    f"allowed: rows of one {CONVENTION_HASH}",
-    DATE: f"user_metrics has rows of several dates; allowed: rows of one {DATE}, or a period, such as "
-    "dates=('2026-11-08', '2026-11-21')",
-}
+_SEVERAL = {CONVENTION_HASH: ms.said("several_conventions"), DATE: ms.said("several_dates")}
 
 _SUM_TABLE = eng.SumTable(ms.KEY)
 PARTIALS = _SUM_TABLE.schema

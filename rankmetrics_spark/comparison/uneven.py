@@ -15,7 +15,7 @@ from scipy.stats import chi2_contingency
 
 from rankmetrics_spark import config as cfg, statistics as st
 from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals, said
-from rankmetrics_spark.words import UNIT, UNITS
+from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -79,10 +79,8 @@ def _without_hits(names: tuple[str, str], baseline: Counts, candidate: Counts) -
             if not relevant and date in others and (1 - others[date][1] / others[date][0]) ** users < SMALL_P
         ]
         if dates:
-            return (
-                f"no {UNIT} of {name} has a relevant item on {cfg.dates_in_words(dates)}, while {UNITS} of {other} do; "
-                f"these values count as 0: compare a period without {'this day' if len(dates) == 1 else 'these days'}"
-            )
+            these = "this day" if len(dates) == 1 else "these days"
+            return said("no_hits", name=name, dates=cfg.dates_in_words(dates), other=other, these=these)
     return ""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, road, schemas as sch, statistics as st
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.gates import limits as lm
 
 #: Experiment -> name of a count -> the count; see ``row_counts``.
@@ -15,13 +16,7 @@ Counts = dict[str, dict[str, Any]]
 Reasons = dict[str, int]
 REPEATED = "repeated item or rank"
 _HASH = "_hash_of_list"
-DIGEST_LEAVES_OUT = (
-    "which items are shown, as long as none repeats otherwise and each keeps its grade",
-    "ranks of rows without relevance, except the last one of a list",
-    "scores, as long as they rank a list in the same way",
-    "intents of shown items",
-    "when lists were shown, beside the grades and tests that follow from it",
-)
+DIGEST_LEAVES_OUT = tuple(data_of(__name__, "digest")["leaves_out"])
 #: Counts that a record does not have.
 UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
 

@@ -37,9 +37,7 @@ def importing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(
-            f"the HTML report needs libraries that cannot be imported: {error}; run: {INSTALL_PAGE}"
-        ) from error
+        raise ConfigError(said("broken_libraries", error=error, command=INSTALL_PAGE)) from error
 
 
 def scripts() -> str:

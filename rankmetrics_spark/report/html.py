@@ -135,9 +135,7 @@ def _written(path: Path, text: str) -> Path:
             mode = 0o666 & ~mask
         eng.write_cached(path, text, mode)
     except OSError as error:
-        raise err.OutputError(
-            f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
-        ) from error
+        raise err.OutputError(assets.said("no_page", path=path, problem=error.strerror or error)) from error
     return path
 
 

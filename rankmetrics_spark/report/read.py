@@ -15,7 +15,7 @@ from rankmetrics_spark import config as cfg, engines as eng, findings as fd, sch
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
-from rankmetrics_spark.report import histograms, reruns, trust
+from rankmetrics_spark.report import assets, histograms, reruns, trust
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.over_time import difference_rows
 
@@ -97,9 +97,7 @@ def spark_tables(spark: SparkSession, sink: cfg.Sink, place: str = "--input") ->
     """The tables of an output that Spark can read."""
     store = sinks.store_of(spark, sink, "report")
     if not store.exists("experiment_metrics"):
-        raise InputError(
-            f"{place} '{store.path}' holds no experiment_metrics; allowed: the output folder of an earlier run"
-        )
+        raise InputError(assets.said("no_output", place=place, path=store.path))
     return SparkTables(store)
 
 

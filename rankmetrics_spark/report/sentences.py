@@ -113,11 +113,7 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     """
     chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
     grade = float(chosen.get("relevant_from", 0))
-    origin = (
-        "The judgements say which items are relevant."
-        if has_judgements
-        else "Only items that were shown are known: a relevant item that no list showed does not count."
-    )
+    origin = assets.said("judged") if has_judgements else assets.said("only_shown")
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
     only_shown = chosen.get("ideal_pool") == "shown" or chosen.get("ap_denominator") == "hits"
     lines = []
