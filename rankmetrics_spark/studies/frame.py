@@ -21,6 +21,8 @@ from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, show
 from rankmetrics_spark.words import sentences
 
 said = sentences(settings_of(__name__, "sentences"))
+#: Table -> its columns -> their types.
+TABLES = {table: sch.columns(text) for table, text in settings_of(__name__, "columns").items()}
 #: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 Rows = Iterable[Mapping[str, Any]]

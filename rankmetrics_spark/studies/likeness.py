@@ -14,10 +14,7 @@ from rankmetrics_spark.road import sound_rows
 from rankmetrics_spark.studies import frame
 
 #: Columns of the result -> their types.
-COLUMNS = sch.columns(
-    "string: baseline experiment_id user_id; long: n_items_baseline n_items n_common; double: same_top jaccard rbo "
-    "kendall unexpectedness"
-)
+COLUMNS = frame.TABLES["changed"]
 
 
 @dataclass(frozen=True)

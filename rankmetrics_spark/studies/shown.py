@@ -12,17 +12,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import engines as eng, errors as err, metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark import engines as eng, errors as err, metrics as mx, statistics as st
 from rankmetrics_spark.config import Options, Section, count, key, number, text
 from rankmetrics_spark.road import top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.studies import frame
 
 #: Columns of the result of ``exposure`` -> their types.
-EXPOSURE = sch.columns(
-    "string: experiment_id metric; long: n_shown n_items n_catalogue n_outside n_unknown; double: value ci_low "
-    "ci_high; string: baseline; double: difference difference_ci_low difference_ci_high; string: note"
-)
+EXPOSURE = frame.TABLES["exposure"]
 _COUNTS = eng.SumTable((EXPERIMENT, ITEM))
 _ITEM = "_item"
 _OF_LOG = "total_of_log"

@@ -15,12 +15,9 @@ from rankmetrics_spark.road import drawn_labels, flat_judgements, make_plan, poo
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.labels import kernels, pairs as of_pairs
 
-USERS = sch.columns("string: experiment_id user_id metric; long: n_unjudged; double: value low high")
+USERS = frame.TABLES["unjudged_users"]
 #: Columns of the tables of ``Unjudged`` -> their types.
-TO_JUDGE = sch.columns(
-    "string: user_id item_id; array<string>: experiments; array<bigint>: ranks; double: weight; string: baseline "
-    "experiment_id; long: rank_baseline rank"
-)
+TO_JUDGE = frame.TABLES["to_judge"]
 _SUMS = eng.SumTable(of_pairs.Key._fields)
 #: In place of a metric: counts of rows, by experiment and of the log.
 _READ = "rows read"

@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, statistics as st
-from rankmetrics_spark.studies.frame import said
+from rankmetrics_spark import errors as err, metrics as mx, statistics as st
+from rankmetrics_spark.studies.frame import TABLES, said
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
 from rankmetrics_spark.words import UNIT
 
-MEANS = sch.columns("string: experiment_id metric; long: n_users n_users_open n_unjudged; double: mean low high")
+MEANS = TABLES["unjudged_means"]
 #: Columns of the tables of experiments and of pairs -> their types.
-PAIRS = sch.columns(
-    "string: baseline experiment_id metric; long: n_users n_unjudged n_open; double: difference low high; "
-    "string: bounds sentence"
-)
+PAIRS = TABLES["unjudged_pairs"]
 #: Without a baseline every pair is compared, so there may not be more.
 MOST_EXPERIMENTS = 20
 #: Users, those whose value cannot be summed; the value, its lowest and its highest one over labels.

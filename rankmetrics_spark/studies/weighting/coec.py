@@ -21,16 +21,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch
+from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, USER, Columns
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.weighting import examination, harvesting
 
 #: Columns of the result -> their types.
-COEC_COLUMNS = sch.columns(
-    "string: user_id item_id; double: relevance ci_low ci_high; long: n_shown n_clicks; double: expected; string: note"
-)
+COEC_COLUMNS = frame.TABLES["coec_judgements"]
 #: Stands in each row, so that readers of the table see it.
 NOTE = "from clicks of this log: they favour the ranker that made it"
 _SHOWN, _CLICKS = "_shown", "_clicks"

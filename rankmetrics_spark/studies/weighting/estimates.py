@@ -18,15 +18,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, statistics as st
-from rankmetrics_spark.studies.frame import MOST_FAULTY, left_out, said
+from rankmetrics_spark.studies.frame import MOST_FAULTY, TABLES, left_out, said
 from rankmetrics_spark.words import UNITS
 
 #: Columns of the result -> their types.
-COLUMNS = sch.columns(
-    "string: experiment_id metric estimator; double: value ci_low ci_high; long: n_users n_rows; double: "
-    "effective_sample_size effective_share effective_users mean_weight; long: n_faulty_rows n_repeated; double: "
-    "confidence; string: note"
-)
+COLUMNS = TABLES["off_policy"]
 #: Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed; the
 #: value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows (w), and as ``ww`` that
 #: of their squares, the mean weight of a row (a), the mean joint weight of a list (j).

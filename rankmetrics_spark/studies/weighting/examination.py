@@ -16,10 +16,7 @@ from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.weighting.harvesting import Harvest, rows_of_ranks
 
 #: Columns of the result -> their types.
-PROPENSITY_COLUMNS = sch.columns(
-    "long: rank; double: propensity ci_low ci_high; long: n_keys n_impressions n_clicks; string: note method; double: "
-    "confidence; long: n_faulty_rows"
-)
+PROPENSITY_COLUMNS = frame.TABLES["propensities"]
 _RANKS = "_ranks"
 _READ = ("rank", "propensity")
 #: Rows of a table of propensities.
