@@ -15,7 +15,7 @@ from scipy.special import stdtr
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison.families import Families
-from rankmetrics_spark.comparison.measures import SIDES, Key, Totals, said
+from rankmetrics_spark.comparison.measures import SIDES, TABLES, Key, Totals, said
 from rankmetrics_spark.words import UNITS, p_value
 
 if TYPE_CHECKING:
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 #: Share of the judged users who may have an item at the first ranks that people did not judge.
 MOST_IN_PART = 0.02
 #: Columns of ``experiment_metrics`` that a machine's labels change or add, with the keys of its rows.
-MACHINE_MEANS = sch.columns(
-    "string: experiment_id segment metric; double: mean ci_low ci_high mean_human mean_machine lambda bias_machine "
-    "p_bias_machine p_sample_values p_sample_shown p_sample_segments; long: n_users n_judged n_lists"
-)
+MACHINE_MEANS = TABLES["machine_means"]
 #: What the users whom people judged have otherwise than the others, where they are not like them, by these p-values.
 OTHERWISE = "the machine rates them otherwise", "their lists have other lengths", "other segments have more of them"
 #: Labels of both sides of a row, of what it tests, and a covariance of the machine's values.

@@ -16,6 +16,8 @@ from rankmetrics_spark.doors import data_of, settings_of
 from rankmetrics_spark.words import sentences
 
 said = sentences(settings_of(__name__, "sentences"))
+#: Table -> its columns -> their types.
+TABLES = {table: sch.columns(text) for table, text in settings_of(__name__, "columns").items()}
 #: Name of an experiment; None for those without one.
 Name = str | None
 

@@ -19,12 +19,7 @@ from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.words import worded
 
 #: Columns of an effect over time -> their types.
-OVER_TIME = sch.columns(
-    "string: baseline experiment_id metric kind label; long: day_number n_users; string: design test; "
-    "double: mean_baseline mean_candidate difference ci_low ci_high relative_difference relative_ci_low "
-    "relative_ci_high p_value p_adjusted adjusted_ci_low adjusted_ci_high adjusted_relative_ci_low "
-    "adjusted_relative_ci_high confidence; string: valid_at note"
-)
+OVER_TIME = ms.TABLES["effect_over_time"]
 _DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
 
 

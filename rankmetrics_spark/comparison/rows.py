@@ -13,7 +13,7 @@ from rankmetrics_spark import schemas as sch, statistics as st
 # These register their functions, in this order.
 from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, families, sums as summed  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.measures import Key, Name, Totals
+from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals
 from rankmetrics_spark.comparison.registry import (
     STATISTICS as STATISTICS,
     Statistic,
@@ -24,12 +24,9 @@ from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, ref
 from rankmetrics_spark.engines import Batches, in_one_step, rows_of
 
 #: Columns of a decomposition -> their types.
-DECOMPOSITION = sch.columns(
-    "string: experiment_id baseline metric segment; long: n_users_baseline n_users_candidate; "
-    "double: mean_baseline mean_candidate mix within"
-)
-MEANS = sch.columns("string: experiment_id segment metric; double: bootstrap_ci_low bootstrap_ci_high")
-CLUSTER_MEANS = sch.columns("string: experiment_id segment metric; double: ci_low ci_high")
+DECOMPOSITION = TABLES["decomposition"]
+MEANS = TABLES["bootstrap_means"]
+CLUSTER_MEANS = TABLES["cluster_means"]
 
 
 def comparison_rows(
