@@ -3,8 +3,6 @@
 No other module of a report knows the names of the columns. No pyspark.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -104,7 +102,7 @@ class Finding:
     day_number: int | None = None
 
     @classmethod
-    def of(cls, row: Row) -> Finding:
+    def of(cls, row: Row) -> "Finding":
         """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
         return cls(row, **sch.typed(row, _FIELDS, _NAMES))
 

@@ -5,8 +5,6 @@ The error of t grows with the skewness of the difference. That of two means of d
 without a hit looks as if it had none. Experiments of equal size have none.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +38,7 @@ class Hard:
         rows: The rows.
     """
 
-    rows: Compared
+    rows: "Compared"
 
     @property
     def _t_alone(self) -> bool:

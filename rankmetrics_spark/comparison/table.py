@@ -1,7 +1,5 @@
 """``user_metrics`` as a comparison reads it: the rows of each user together."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,7 +98,7 @@ class UserTable:
         metrics: str | Sequence[str | Metric] | None = None,
         segments: Mapping[str, str] | None = None,
         before: DataFrame | str | None = None,
-    ) -> UserTable:
+    ) -> "UserTable":
         """A table with the metrics asked for, or with all that it has.
 
         Raises:

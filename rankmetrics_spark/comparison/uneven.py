@@ -5,8 +5,6 @@ users at first, its mean is one of other days than that of the other experiment:
 one between experiments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -115,7 +113,7 @@ def _change(candidate: Name, shares: st.Floats, dates: Sequence[str]) -> str:
 
 
 def doubts_of_mix(
-    rows: Compared, totals: Totals | None = None, until: Sequence[str | None] | None = None
+    rows: "Compared", totals: Totals | None = None, until: Sequence[str | None] | None = None
 ) -> dict[int, str]:
     """Row -> that the days alone move its difference: one experiment has more of the users of its better days.
 

@@ -7,10 +7,9 @@ from math import sqrt
 
 import numpy as np
 
-from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.road import LabelCounts
-from rankmetrics_spark.statistics import left_out_p
 from rankmetrics_spark.words import UNITS, judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
@@ -66,7 +65,7 @@ def _population(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
     if len(shares) < 2 or min(inside) >= ALIKE * max(inside) or log.plan.options.list:
         return
     out, lists = ([np.array([known[name][at]], float) for _, name in (shares[0], shares[-1])] for at in (0, 1))
-    if left_out_p(lists, out, [(each, each) for each in out])[0] >= sch.SMALL_RATIO_P:
+    if st.left_out_p(lists, out, [(each, each) for each in out])[0] >= sch.SMALL_RATIO_P:
         return
     (low, least), (high, most) = shares[0], shares[-1]
     sentence = (

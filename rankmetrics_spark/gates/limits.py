@@ -3,8 +3,6 @@
 Pure arithmetic on counts and rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -85,7 +83,7 @@ class Findings:
     checks: tuple[sch.Check, ...] = ()
     events: Mapping[str, int] | None = None
     log: Mapping[str, int] | None = None
-    assigned: AssignmentCounts | None = None
+    assigned: "AssignmentCounts | None" = None
 
     def total(self, name: str) -> int:
         """A count of the whole log."""

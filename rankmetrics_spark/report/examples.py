@@ -1,7 +1,5 @@
 """The users who lost and gained most, with their ranked lists: read once more from the log, for these users only."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -221,7 +219,7 @@ class Log:
     convention: mx.Convention
 
     @classmethod
-    def of(cls, spark: SparkSession, config: cfg.Config) -> Log:
+    def of(cls, spark: SparkSession, config: cfg.Config) -> "Log":
         """Read the schemas."""
         tables = *sources.inputs(spark, config), sources.read_events(spark, config.events)
         impressions, judgements, options, *_ = road.flattened(*tables, config.options, config.evaluation_date)

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, metrics as mx
+from rankmetrics_spark import engines as eng, metrics as mx, schemas as sch
 from rankmetrics_spark.report.figures import STEPS, Figures
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
 
 #: Metric -> lowest and highest value of its steps.
 Edges = Mapping[str, tuple[float, float]]
@@ -51,7 +50,7 @@ def change_steps(values: Any, low: float, high: float) -> tuple[Any, Any]:
 
 def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
     low, high = edges[metric]
-    return {EXPERIMENT: experiment, METRIC: metric, "step": step, "low": low, "high": high, "users": users}
+    return {sch.EXPERIMENT: experiment, sch.METRIC: metric, "step": step, "low": low, "high": high, "users": users}
 
 
 def change_rows(
@@ -67,14 +66,14 @@ def change_rows(
     """
     experiment, baseline = pair
     mine, theirs = tables[experiment], tables[baseline]
-    partners = theirs.take(pc.index_in(mine[USER], value_set=theirs[USER].combine_chunks()))
+    partners = theirs.take(pc.index_in(mine[sch.USER], value_set=theirs[sch.USER].combine_chunks()))
     rows = []
     for column in sorted({*mine.column_names} & {*theirs.column_names} & {*columns}):
         name, (low, high) = columns[column], edges[columns[column]]
         values = pc.subtract(mine[column], partners[column]).drop_null().to_numpy()
         steps, sizes = change_steps(values[np.isfinite(values)], low, high)
         for step, n in zip(steps, sizes, strict=True):
-            rows.append({**step_row(experiment, name, int(step), int(n), edges), BASELINE: baseline})
+            rows.append({**step_row(experiment, name, int(step), int(n), edges), sch.BASELINE: baseline})
     return rows
 
 
@@ -90,9 +89,9 @@ def step_column(column: str, low: float, high: float) -> Column:
 
 def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first: int = 0) -> list[dict[str, Any]]:
     """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
-    parts = (F.struct(F.lit(name).alias(METRIC), step.alias("step")) for name, step in steps.items())
-    known = rows.select(EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
-    groups = sorted(eng.few_rows(known.groupBy(EXPERIMENT, METRIC, "step").count()), key=str)
+    parts = (F.struct(F.lit(name).alias(sch.METRIC), step.alias("step")) for name, step in steps.items())
+    known = rows.select(sch.EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
+    groups = sorted(eng.few_rows(known.groupBy(sch.EXPERIMENT, sch.METRIC, "step").count()), key=str)
     return [step_row(experiment, metric, first + step, n, edges) for experiment, metric, step, n in groups]
 
 
@@ -101,8 +100,8 @@ def changes_between(
 ) -> list[dict[str, Any]]:
     """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
     columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
-    theirs = users.where(F.col(EXPERIMENT) == baseline).select(USER, *columns)
-    both = users.where(F.col(EXPERIMENT).isin([*experiments])).join(theirs, USER)
+    theirs = users.where(F.col(sch.EXPERIMENT) == baseline).select(sch.USER, *columns)
+    both = users.where(F.col(sch.EXPERIMENT).isin([*experiments])).join(theirs, sch.USER)
     steps = {}
     for i, metric in enumerate(metrics):
         low, high = edges[str(metric)]
@@ -111,4 +110,4 @@ def changes_between(
         step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
         finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
         steps[str(metric)] = F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
-    return [{**row, BASELINE: baseline} for row in step_rows(both, steps, edges)]
+    return [{**row, sch.BASELINE: baseline} for row in step_rows(both, steps, edges)]

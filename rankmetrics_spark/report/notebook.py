@@ -3,8 +3,6 @@
 The chart needs the extra ``report``, and MLflow the extra ``mlflow``.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import warnings
@@ -147,7 +145,7 @@ def _cell(content: str, align: str) -> str:
 
 
 @in_words
-def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
+def plot(figures: Figures, metric: str | None = None) -> "alt.LayerChart":
     """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
     by_name, chosen = {str(m): m for m in figures.metrics}, set[str]()
     text = metric if metric is not None else figures.primary.name if figures.primary else ""

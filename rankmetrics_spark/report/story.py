@@ -1,7 +1,5 @@
 """The answer of a report in words: who won, by how much, how sure that is, candidate by candidate."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +37,7 @@ class Card:
     but: str = ""
     is_turned: bool = False
 
-    def seen_from(self, name: str) -> Card:
+    def seen_from(self, name: str) -> "Card":
         """The same as told of this experiment, in the unit of the metric: shares are of other means from there."""
         is_turned = name == self.found.baseline
         return replace(self, change=self.change and self.found.shown.change(1 - 2 * is_turned), is_turned=is_turned)

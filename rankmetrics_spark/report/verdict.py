@@ -1,7 +1,5 @@
 """The answer in words: one sentence per comparison."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -175,7 +173,7 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
     return lines
 
 
-def outlook_sentence(outlook: Outlook) -> str:
+def outlook_sentence(outlook: "Outlook") -> str:
     """When an open comparison could find an effect, in words that promise nothing.
 
     >>> from types import SimpleNamespace

@@ -4,8 +4,6 @@ Source: Angelopoulos, Duchi, Zrnic, PPI++ (2023), arXiv 2311.01453. The slope la
 that is estimated with the query itself has intervals that are too narrow where few queries are judged.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,7 +92,7 @@ class Corrected:
         """Of the mean; NaN below two judged queries."""
         return sum(error for error, _ in self.parts)
 
-    def covariance(self, other: Corrected, of_others: float) -> float:
+    def covariance(self, other: "Corrected", of_others: float) -> float:
         """Of the errors of two means of the same queries; ``of_others``: of the machine's values of the others."""
         n, shared = len(self.influence), self.weight * other.weight
         of_judged = float(np.cov(self.influence, other.influence)[0, 1]) / n if n > 1 else np.nan

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx
-from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
+from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.statistics import Measure, group_sums
 from rankmetrics_spark.studies.frame import said
 
@@ -84,7 +83,7 @@ def refuse_many(totals: Mapping[Pair, Any]) -> None:
 
 def user_sums(batch: pa.RecordBatch, draft: Draft) -> Iterator[tuple[Pair, mx.Ints]]:
     """Yield the exact sums of some users, by pair."""
-    user, values = lay.flat(batch.column(ENTRIES))
+    user, values = lay.flat(batch.column(sch.ENTRIES))
     codes, code = eng.coded(values.field(TEAM)) if not draft.rankers else ([], np.zeros(len(user), np.int64))
     names = draft.order([name for name in codes if name is not None])
     # The code of each name -> its place in the order of the names.
@@ -112,8 +111,8 @@ def _slots(user: mx.Ints, values: pa.Array, team: mx.Ints, draft: Draft) -> tupl
     Rows of one rank that name the same ranker are one row, clicked if one of them is. Where they name several, nobody
     knows which one was shown, so none of them stays.
     """
-    rank, key = lay.ints(values.field(POSITION)), lay.ints(values.field(HASH))
-    click = values.field(RELEVANCE).to_numpy(zero_copy_only=False).astype(bool)
+    rank, key = lay.ints(values.field(sch.POSITION)), lay.ints(values.field(sch.HASH))
+    click = values.field(sch.RELEVANCE).to_numpy(zero_copy_only=False).astype(bool)
     own = [lay.ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
     by = np.lexsort((*own, rank, key, user))
     starts_list = np.ones(len(by), bool)

@@ -1,7 +1,5 @@
 """Sums of bounds over users, and what they say: whether one experiment is ahead whatever the missing labels are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -90,7 +88,7 @@ class Moves:
     move: mx.Floats
 
     @classmethod
-    def of(cls, arms: Arms, bounds: Bounds, rows: Sequence[mx.Ints], pair: tuple[int, int]) -> Moves:
+    def of(cls, arms: Arms, bounds: Bounds, rows: Sequence[mx.Ints], pair: tuple[int, int]) -> "Moves":
         """The items of a pair; ``rows`` as ``Arms.rows`` returns them."""
         shown, of_user = arms.shown, np.full((2, int(arms.shown.user[-1]) + 1), -1)
         for side, arm in enumerate(pair):
