@@ -145,9 +145,8 @@ def _labels(ids: st.Ints, kept: st.Floats, sums: st.Sums, target: str) -> tuple[
 
     labels = []
     for (h, off, f, differ), linear, mean in sides:
-        others = st.Others(
-            rest, float(mean + linear @ total / rest) if rest else 0.0, max(covariance(linear, linear), 0.0)
-        )
+        of_rest = float(mean + linear @ total / rest) if rest else 0.0
+        others = st.Others(rest, of_rest, max(covariance(linear, linear), 0.0))
         labels.append(Labels(ids, h, f, off, others, weights, int(np.count_nonzero(differ)), target))
     return labels, covariance(sides[0][1], sides[-1][1])
 

@@ -21,9 +21,8 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
         kind = "cumulative" if found.period_from else "day"
         label = {"kind": kind, "label": str(found.row[sch.DATE]), "day_number": None, "valid_at": valid_at}
         rows.append({name: found.shown_row.get(name) for name in _OF_DIFFERENCE} | label)
-    return sorted(
-        rows, key=lambda row: (str(row[sch.EXPERIMENT]), str(row[sch.BASELINE]), row[sch.METRIC], row["label"])
-    )
+    names = (sch.EXPERIMENT, sch.BASELINE, sch.METRIC, "label")
+    return sorted(rows, key=lambda row: [str(row[name]) for name in names])
 
 
 _OF_DIFFERENCE = (
@@ -143,16 +142,15 @@ def print_over_time(days: cfg.Days, rows: Sequence[Row], style: str, metrics: Se
     for found in (found for found in fd.findings(rows) if found.metric == main):
         difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
         change, p = found.change(True) if _in_percent(found) else None, found.p_value
-        texts.append(
-            {
-                "candidate": str(found.candidate),
-                "baseline": str(found.baseline),
-                "kind": WORDS["kinds"][found.kind],
-                "label": "" if found.kind == "slope" else found.at,
-                str(UNITS): f"{found.n_users:,}",
-                "difference": f"{difference} ({low} to {high})",
-                "change": change.plain if change else "-",
-                "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
-            }
-        )
+        text = {
+            "candidate": str(found.candidate),
+            "baseline": str(found.baseline),
+            "kind": WORDS["kinds"][found.kind],
+            "label": "" if found.kind == "slope" else found.at,
+            str(UNITS): f"{found.n_users:,}",
+            "difference": f"{difference} ({low} to {high})",
+            "change": change.plain if change else "-",
+            "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
+        }
+        texts.append(text)
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(parse(main))} over time{note}")

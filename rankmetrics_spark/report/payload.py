@@ -76,7 +76,7 @@ def _units(figures: Figures) -> str:
 def _map_rows(figures: Figures) -> list[Row]:
     """The metric that decides by segment and candidate, as the map draws it, the largest segments first."""
     size = Counter[str]()
-    chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all]
+    chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all and figures.only_baseline]
     for each in chosen:
         size[each.segment] += each.n_users
     return [
@@ -85,9 +85,7 @@ def _map_rows(figures: Figures) -> list[Row]:
             "x": _rounded((each.shown_share if each.is_percentage else each.shown).value, 4),
             "percent": int(each.is_percentage),
         }
-        for each in sorted(
-            chosen if figures.only_baseline else (), key=lambda each: (-size[each.segment], each.segment)
-        )
+        for each in sorted(chosen, key=lambda each: (-size[each.segment], each.segment))
     ]
 
 

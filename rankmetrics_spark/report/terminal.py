@@ -159,27 +159,23 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
 
     for each in sorted(result.found, key=place):
         change, share = each.change(in_percent=False), each.change() if each.is_percentage else None
-        texts.append(
-            {
-                "candidate": str(each.candidate),
-                "baseline": str(each.baseline),
-                **({"segment": each.segment} if has_segments else {}),
-                "metric": each.label,
-                "design": each.design or "",
-                "test": each.test or "-",
-                str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
-                "means": each.movement or "-",
-                "difference": change.plain if change else "-",
-                "change": Change(share.value, share.unit).plain if share else "-",
-                "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
-                # Other users have no win or loss of their own.
-                "wins/ties/losses": (
-                    f"{each.wins:,}/{each.ties:,}/{each.losses:,}"
-                    if each.design == "paired" and each.wins + each.ties + each.losses
-                    else "-"
-                ),
-            }
-        )
+        # Other users have no win or loss of their own.
+        counts = (each.wins, each.ties, each.losses) if each.design == "paired" else ()
+        text = {
+            "candidate": str(each.candidate),
+            "baseline": str(each.baseline),
+            **({"segment": each.segment} if has_segments else {}),
+            "metric": each.label,
+            "design": each.design or "",
+            "test": each.test or "-",
+            str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
+            "means": each.movement or "-",
+            "difference": change.plain if change else "-",
+            "change": Change(share.value, share.unit).plain if share else "-",
+            "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
+            "wins/ties/losses": "/".join(f"{n:,}" for n in counts) if any(counts) else "-",
+        }
+        texts.append(text)
     return texts
 
 

@@ -256,15 +256,10 @@ def _values_of(
         shown, items = counts[name, replicate, "shown"]
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
-        fits = bool(n_items) and n_items <= n_catalogue
-        values.append(
-            (
-                mx.coverage(n_items, n_catalogue) if fits else math.nan,
-                mx.gini(shown, items, n_catalogue) if fits else math.nan,
-                mx.entropy(shown, items),
-                mx.novelty(interactions, rows, n_interactions or 0),
-            )
-        )
+        of_catalogue = math.nan, math.nan
+        if 0 < n_items <= n_catalogue:
+            of_catalogue = mx.coverage(n_items, n_catalogue), mx.gini(shown, items, n_catalogue)
+        values.append((*of_catalogue, mx.entropy(shown, items), mx.novelty(interactions, rows, n_interactions or 0)))
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
     return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 

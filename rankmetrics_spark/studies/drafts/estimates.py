@@ -56,17 +56,12 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
     """
     names = [one for one, other in totals if one is not None and other is None]
     err.check_known("ranker", [request.baseline] if names else [], sorted(names), "baseline")
-    of_log = dict(
-        zip(credits.LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))), strict=True)
-    )
+    counts = totals.get((None, None), np.zeros(len(credits.LOG_COUNTS)))
+    of_log = dict(zip(credits.LOG_COUNTS, map(int, counts), strict=True))
     place = {name: at for at, name in enumerate(credits.Draft(request.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
-    about = {
-        "credit": "balanced" if request.ranks else "team",
-        "looks": request.looks,
-        "confidence": request.confidence,
-    }
-    about |= of_log
+    credit = "balanced" if request.ranks else "team"
+    about = {"credit": credit, "looks": request.looks, "confidence": request.confidence, **of_log}
     if not pairs:
         why = "No row names a ranker, so nothing is compared."
         if len(names) == 1:
@@ -90,9 +85,8 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     sums = st.Sums(credits.PAIR_SUMS, table)
     counts = {name: sums[name].tolist() for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)}
     test = st.paired_t(sums.moments("v", "n_users"), request.confidence)
-    looks = st.over_looks(
-        test, sums["n_users"], st.AnyLook(request.tuning_users, 1 - request.confidence), request.confidence
-    )
+    rule = st.AnyLook(request.tuning_users, 1 - request.confidence)
+    looks = st.over_looks(test, sums["n_users"], rule, request.confidence)
     decides = looks if request.looks == "any" else test
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
