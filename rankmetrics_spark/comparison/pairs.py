@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,14 +41,10 @@ def add_rows(totals: Totals, rows: UserRows, request: cfg.Comparison) -> None:
         if not len(rows.user):
             return
     if rows.lists:
-        values, machine = (
-            {
-                metric: np.where(np.abs(each * rows.lists[metric]) > st.LARGEST_SUMMAND, np.inf, each)
-                for metric, each in of_metrics.items()
-            }
-            for of_metrics in (rows.values, rows.machine)
+        lists = rows.lists
+        rows = rows.with_each(
+            ("values", "machine"), lambda name, v: np.where(np.abs(v * lists[name]) > st.LARGEST_SUMMAND, np.inf, v)
         )
-        rows = replace(rows, values=values, machine=machine)
     if rows.triggered is not None:
         _add_untriggered(totals, rows.take(np.flatnonzero(~rows.triggered)))
         rows = rows.take(np.flatnonzero(rows.triggered))
@@ -60,11 +56,7 @@ def add_rows(totals: Totals, rows: UserRows, request: cfg.Comparison) -> None:
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
     if len(paired.user) and len(pairs[0]):
-        values, own = (
-            {metric: summable(each) for metric, each in of_metrics.items()}
-            for of_metrics in (paired.values, paired.before_own)
-        )
-        paired = replace(paired, values=values, before_own=own)
+        paired = paired.with_each(("values", "before_own"), lambda _, values: summable(values))
         for labels, code in paired.segments:
             for some in RowPairs.of(paired, labels, code, pairs):
                 _add_pairs(totals, some, paired)

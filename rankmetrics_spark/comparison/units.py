@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,13 @@ class UserRows:
         """(n,) share of a user's lists that have no value of the metric; 1 where the user has none at all."""
         nobody = np.isnan(values)
         return np.where(nobody, 1.0, self.without[metric]) if metric in self.without else nobody.astype(float)
+
+    def with_each(self, fields: Sequence[str], of: Callable[[str, Floats], Floats]) -> UserRows:
+        """The rows with ``of(metric, values)`` in place of the values that these fields have of each metric."""
+        changed: dict[str, Any] = {}
+        for name in fields:
+            changed[name] = {metric: of(metric, each) for metric, each in getattr(self, name).items()}
+        return replace(self, **changed)
 
     def of_users(self, chosen: Bools) -> UserRows:
         """The rows of some users; ``chosen`` is (u,)."""

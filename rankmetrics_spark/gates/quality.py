@@ -197,6 +197,7 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) 
     """Refuse too many faulty rows, over all and in each experiment."""
     allowed = settings.allowed_fraction
     rows, n_faulty = cn.total_counts(counts, "rows"), cn.total_counts(counts, "quarantined")
+    from_rank = log.plan.options.path_of("first_rank")
     affected = {name: c for name, c in cn.arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:
         sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.tables.outcome
@@ -207,12 +208,8 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) 
     else:
         if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
-            raise err.QualityError(
-                f"{cn.total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
-                f"{cn.total_counts(counts, 'lists')} lists: "
-                f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty "
-                "rows with max_invalid_fraction: 1"
-            )
+            below, lists = (cn.total_counts(counts, name) for name in ("below_first_rank", "lists"))
+            raise err.QualityError(lm.said("ranks_from_0", below=below, lists=lists, setting=from_rank))
         return
     emptied = {name: c for name, c in cn.arms(counts).items() if not c["lists"]}
     reason_counts, hint = cn.reasons(faulty), ""
@@ -221,7 +218,7 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) 
     if 2 * n > n_faulty and most == cn.REPEATED:
         hint = _several_lists(log)
     elif 2 * n > n_faulty and most == "position_below_1":
-        hint = f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
+        hint = f"; if your ranks start at 0, set {from_rank} to 0"
     raise err.QualityError(
         f"{sentence}, {_allowed(settings)})"
         + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
