@@ -1,7 +1,5 @@
 """Sums of experiments and pairs -> the tests of the rows of ``comparisons``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +44,7 @@ class Compared:
     paired: st.Bools
 
     @classmethod
-    def of(cls, totals: ms.Totals, question: Question) -> Compared:
+    def of(cls, totals: ms.Totals, question: Question) -> "Compared":
         """The rows of all pairs; refuses the name of an experiment that has no users."""
         known, request = experiments_of(totals), question.request
         if not question.by_test:  # an arm without a list is an arm all the same
@@ -129,7 +127,7 @@ class Compared:
         return replace(st.NO_ESTIMATE.where(self.unresolved, tests), difference=tests.difference)
 
     @cached_property
-    def untriggered(self) -> Compared:
+    def untriggered(self) -> "Compared":
         """The same rows of the users whom the trigger leaves out, at one look and without earlier values."""
         kinds = {"untriggered": "arm", "untriggered_values": "arm_values"}
         sums = self.totals.sums.items()

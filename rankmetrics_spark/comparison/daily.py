@@ -5,8 +5,6 @@ these adds the new state of the user and takes the last one away: the work grows
 days.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +45,7 @@ class UserDays:
     weights: Mapping[str, st.Ints]
 
     @classmethod
-    def of(cls, rows: units.UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> UserDays:
+    def of(cls, rows: units.UserRows, date: Days, lists: st.Floats, weights: Mapping[str, st.Floats]) -> "UserDays":
         """The rows in their order; every list counts where it is unknown which ones have a value."""
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
@@ -56,7 +54,7 @@ class UserDays:
         rows = replace(rows, without=without).take(order, segments=[])
         return cls(rows, date[order], lists[order].astype(np.int64), weighted)
 
-    def where(self, chosen: st.Bools) -> UserDays:
+    def where(self, chosen: st.Bools) -> "UserDays":
         """Some of the rows."""
         places = np.flatnonzero(chosen)
         weights = {metric: weight[places] for metric, weight in self.weights.items()}

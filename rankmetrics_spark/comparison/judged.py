@@ -1,7 +1,5 @@
 """Rows of ``comparisons`` whose users have labels of people in a sample, and of a machine throughout."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +58,7 @@ class Labels:
     slope: Any = None
 
     @classmethod
-    def of_arm(cls, totals: Totals, key: Key, target: str) -> Labels:
+    def of_arm(cls, totals: Totals, key: Key, target: str) -> "Labels":
         """Those of an experiment."""
         ids, kept = totals.judged(key._replace(kind="arm_judged"))
         return _labels(ids, np.delete(kept, 3, axis=0), totals.of("machine", [key]), target)[0][0]
@@ -188,7 +186,7 @@ def sample_ps(totals: Totals, request: cfg.Comparison) -> dict[tuple[Any, str], 
 class Judged:
     """The rows, and the tests of their corrected means."""
 
-    rows: Compared
+    rows: "Compared"
 
     @cached_property
     def numbers(self) -> dict[str, st.Floats]:
