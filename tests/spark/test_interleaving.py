@@ -19,7 +19,7 @@ from rankmetrics_spark import interleaving
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
-from tests.helpers.messages import messages, refusal
+from tests.helpers.messages import json_cases, messages, refusal
 from tests.helpers.readme import blocks
 
 SCHEMA = "user_id string, request string, position double, relevance double, drafted_by string"
@@ -146,29 +146,7 @@ def check(row: dict[str, Any], of: dict[str, Any]) -> None:
     assert row["p_draft"] == pytest.approx(min(1.0, len(both) * smallest), rel=1e-9)
 
 
-DIRTY = [
-    Shown(None, "q0", 1.0, 1.0, "control"),
-    Shown("u0", None, 1.0, 1.0, "control"),
-    Shown("u0", "q0", None, 1.0, "control"),
-    Shown("u0", "q0", 0.0, 1.0, "control"),
-    Shown("u0", "q0", 1.5, 1.0, "control"),
-    Shown("u0", "q0", 20.0, -1.0, "control"),
-    Shown("u0", "q0", 21.0, None, "new"),
-    Shown("u0", "q0", math.nan, 1.0, "new"),
-    Shown("u0", "q0", 22.0, math.inf, "new"),
-    # An advertisement, with and without a click, and below it two rows of one rank.
-    Shown("u1", "q0", 30.0, 1.0, None),
-    Shown("u1", "q0", 31.0, 0.0, " "),
-    Shown("u1", "q0", 32.0, 0.0, "new"),
-    Shown("u1", "q0", 32.0, 0.0, "new"),
-    Shown("u1", "q0", 32.0, 1.0, "new"),
-    Shown("u2", "q0", 33.0, 1.0, "new"),
-    Shown("u2", "q0", 33.0, 1.0, "control"),
-    Shown("u2", "q0", 34.0, 1.0, "new"),
-    Shown("u2", "q0", 34.0, 1.0, None),
-    # One ranker alone in a list is compared with nobody.
-    Shown("alone", "q0", 1.0, 1.0, "new"),
-]
+DIRTY = [Shown(*row) for row in json_cases("faulty rows of interleaved lists")]
 
 
 @pytest.mark.both_engines

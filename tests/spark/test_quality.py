@@ -11,7 +11,7 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import InputError, QualityError
 from tests.bad_input import outcomes
 from tests.helpers.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet, random_log
-from tests.helpers.messages import cases
+from tests.helpers.messages import cases, json_cases
 
 NAN, INFINITE = float("nan"), float("inf")
 REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"
@@ -20,34 +20,7 @@ NAMES = ("experiment_id", "user_id", "item_id", "position")
 GOOD = {"experiment_id": "a", "user_id": "u", "item_id": "x", "position": 2.0, "relevance": 1.0, "score": 0.5}
 
 
-REAL_FAULTS: list[tuple[str, str, Any]] = [
-    ("null_experiment", "experiment_id", None),
-    ("empty_experiment", "experiment_id", ""),
-    ("null_user", "user_id", None),
-    ("null_item", "item_id", None),
-    ("null_position", "position", None),
-    ("nan_position", "position", NAN),
-    ("fractional_position", "position", 1.5),
-    ("position_below_1", "position", 0.0),
-    ("position_below_1", "position", -3.0),
-    ("position_below_1", "position", -INFINITE),
-    ("position_too_large", "position", 2.0**31),
-    ("position_too_large", "position", INFINITE),
-    ("null_relevance", "relevance", None),
-    ("nan_relevance", "relevance", NAN),
-    ("infinite_relevance", "relevance", INFINITE),
-    ("infinite_relevance", "relevance", -INFINITE),
-]
-TEXT_FAULTS = [
-    ("unreadable_position", "position", "first"),
-    ("unreadable_position", "position", ""),
-    ("fractional_position", "position", "1.5"),
-    ("position_below_1", "position", "0"),
-    ("nan_position", "position", "NaN"),
-    ("unreadable_relevance", "relevance", "yes"),
-    ("nan_relevance", "relevance", "nan"),
-    ("infinite_relevance", "relevance", "Infinity"),
-]
+REAL_FAULTS, TEXT_FAULTS = json_cases("faulty numbers and ids"), json_cases("faulty texts")
 AS_SPARK_WRITES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", str(2.0**31): "2.147483648E9"}
 
 

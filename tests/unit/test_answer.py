@@ -9,6 +9,7 @@ from rankmetrics_spark.findings import findings
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import beside, notebook
 from tests.helpers.figures import compared, mean, ranked
+from tests.helpers.messages import cases
 
 
 def words(actual: rep.Answer) -> str:
@@ -176,20 +177,7 @@ def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
     assert "".join(actual.sure) == "Chance alone would almost never give this (p < 0.001, corrected for 3 comparisons)."
 
 
-@pytest.mark.parametrize(
-    ("metric", "better", "change", "moved"),
-    [
-        ("ap@10", "baseline", -0.1, "MAP@10 fell from 0.500 (control) to 0.400 (a): -20.0 %"),
-        # Where lower is better, what is better falls.
-        (
-            "softmax_loss(t=1)",
-            "candidate",
-            -0.1,
-            "Softmax loss (t = 1) fell from 0.500 (control) to 0.400 (a): -20.0 %",
-        ),
-        ("softmax_loss(t=1)", "baseline", 0.1, "Softmax loss (t = 1) rose from 0.500 (control) to 0.600 (a): +20.0 %"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "better", "change", "moved"), cases("means that move"))
 def test_a_mean_rises_or_falls_whether_that_is_better_or_worse(
     metric: str, better: str, change: float, moved: str
 ) -> None:

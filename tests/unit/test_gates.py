@@ -8,7 +8,7 @@ import pytest
 from rankmetrics_spark.config import Gate
 from rankmetrics_spark.gates import Findings, gate_checks
 from tests.helpers.gates import failed_gates
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
@@ -35,22 +35,7 @@ def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[
     return failed_gates([Gate(**{"metric": "ndcg@10", **gate})], [means], [drops])
 
 
-@pytest.mark.parametrize(
-    "gate",
-    [
-        {"min": 0.5},
-        {"min": 0.45, "on": "bound"},
-        {"max_drop": 0.02},
-        {"max_drop": 0.03, "on": "bound"},
-        {"max_relative_drop": 0.04},
-        {"max_relative_drop": 0.06, "on": "bound"},
-        {"min": 0.5, "max_drop": 0.02, "max_relative_drop": 0.04, "experiment": "b"},
-        # Lower is better: more than the limit would fail, and a decrease is no drop.
-        {"metric": "softmax_loss(t=1)", "min": 0.5},
-        {"metric": "softmax_loss(t=1)", "max_drop": 0.0},
-        {"metric": "softmax_loss(t=1)", "min": 0.55, "on": "bound"},
-    ],
-)
+@pytest.mark.parametrize("gate", json_cases("limits that are just kept"))
 def test_a_limit_that_is_just_kept_passes(gate: dict[str, Any]) -> None:
     assert failed(gate) == []
 
@@ -95,17 +80,7 @@ def test_a_gate_that_asks_for_a_trusted_test_fails_where_the_test_is_in_doubt() 
     assert failed({"trusted": True}, drop={"note": None, "p_adjusted": None}) == [f"{untested}not tested"]
 
 
-@pytest.mark.parametrize(
-    ("row", "sentence"),
-    [
-        ({"design": "paired"}, "not in doubt"),
-        ({"design": "independent", "sample_ratio_p": 0.4}, "not in doubt"),
-        (
-            {"design": "independent", "sample_ratio_p": NAN},
-            "not in doubt; the split of the users is not checked without comparison.shares",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("row", "sentence"), messages("tests without doubts"))
 def test_a_test_without_doubts_says_whether_the_split_was_checked(row: dict[str, Any], sentence: str) -> None:
     (check,) = gate_checks([Gate(metric="ndcg@10", trusted=True)], [], [DROP | {"note": None} | row])
     assert check.sentence == f"the test of NDCG@10 of b against a is {sentence}"
@@ -186,15 +161,7 @@ def test_the_rows_of_a_segment_are_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("gate", "message"),
-    [
-        ({"max_relative_drop": 0.04}, []),
-        ({"max_relative_drop": 0.03}, ["4.00 %", "3.00 %"]),
-        ({"max_relative_drop": 0.06, "on": "bound"}, []),
-        ({"max_relative_drop": 0.05, "on": "bound"}, ["6.00 %", "5.00 %"]),
-    ],
-)
+@pytest.mark.parametrize(("gate", "message"), json_cases("drops below a negative mean"))
 def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], message: list[str]) -> None:
     # From -0.5 to -0.52: the difference is -0.02, and -0.02 / -0.5 = 0.04.
     of_negative = {"mean_baseline": -0.5, "relative_difference": 0.04}

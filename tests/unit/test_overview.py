@@ -12,6 +12,7 @@ from rankmetrics_spark.findings import findings
 from rankmetrics_spark.report.html import index
 from tests.helpers import figures as made
 from tests.helpers.figures import mean
+from tests.helpers.messages import cases
 
 
 def compared(metric: str = "ap@10", better: str | None = "candidate", **more: Any) -> dict[str, Any]:
@@ -64,22 +65,11 @@ def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str])
         assert ("(valid at look" in capsys.readouterr().out) == valid
 
 
-@pytest.mark.parametrize(
-    ("sides", "expected"),
-    [
-        ((1000, 1000), ("ok", "same users on both sides")),
-        # 30 of 1,030 are 3 %, and 500 of 1,500 are a third.
-        ((1000, 1030), ("ok", "30 users are on one side only, and left out")),
-        ((1000, 1500), ("warn", "500 users are on one side only, and left out")),
-        # 50 of 1,000 users are 5 %, the limit itself; 53 of 1,053 are beyond it.
-        ((950, 1000), ("ok", "50 users are on one side only, and left out")),
-        ((1053, 1000), ("warn", "53 users are on one side only, and left out")),
-    ],
-)
-def test_users_of_one_side_are_not_the_same_on_both(sides: tuple[int, int], expected: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("sides", "level", "text"), cases("users of one side"))
+def test_users_of_one_side_are_not_the_same_on_both(sides: list[int], level: str, text: str) -> None:
     both = min(sides)
     row = compared(design="paired", n_users_both=both, n_users_baseline=sides[0], n_users_candidate=sides[1])
-    assert status(row)[-1] == expected
+    assert status(row)[-1] == (level, text)
 
 
 def test_gates_are_kept_by_numbers_that_may_not_be_trusted_and_may_not_be_looked_at() -> None:

@@ -13,6 +13,7 @@ from rankmetrics_spark import comparison as cmp
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
+from tests.helpers.messages import json_cases
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
 ARM_SUMS, PAIR_SUMS = cmp.KINDS["arm"].columns, cmp.KINDS["pair"].columns
@@ -230,20 +231,12 @@ def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.Monke
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Comparison("a", bootstrap=times(250)))
 
 
-@pytest.mark.parametrize(
-    ("request_", "expected"),
-    [
-        (Comparison("c"), ["ca", "cb", "cd"]),
-        (Comparison("c", candidates=("d", "a")), ["ca", "cd"]),
-        (Comparison("c", pairs="all"), ["ca", "cb", "cd", "ab", "ad", "bd"]),
-        (Comparison(pairs="all"), ["ab", "ac", "ad", "bc", "bd", "cd"]),
-        (Comparison("x"), []),
-        (Comparison(), []),
-    ],
-)
-def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Comparison, expected: list[str]) -> None:
+@pytest.mark.parametrize(("request_", "expected"), json_cases("pairs of four experiments"))
+def test_pairs_start_with_the_baseline_and_follow_the_names(request_: dict[str, Any], expected: list[str]) -> None:
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
-        assert [names[i] + names[j] for i, j in zip(*cmp.pairs_of(request_, names), strict=True)] == expected
+        assert [
+            names[i] + names[j] for i, j in zip(*cmp.pairs_of(Comparison(**request_), names), strict=True)
+        ] == expected
 
 
 def test_128_experiments_make_8128_pairs() -> None:

@@ -26,20 +26,11 @@ from rankmetrics_spark.report import console
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
-from tests.helpers.messages import json_cases
+from tests.helpers.messages import json_cases, texts
 from tests.helpers.results import Output
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
-HEADS = [
-    "MAP@5",
-    "MAP@10",
-    "mean NDCG@5",
-    "mean NDCG@10",
-    "mean Precision@10",
-    "mean Recall@10",
-    "MRR",
-    "mean Hit rate@10",
-]
+HEADS = texts("heads of metrics")
 IDS = ["model[v1]", "[/b]", "[bold]x[/bold]", ":smile:", "a\\[b", "[link=x]", "{a}", "%s", "ä/ü"]
 
 

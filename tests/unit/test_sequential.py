@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark import statistics as st
+from tests.helpers.messages import json_cases
 from tests.helpers.samples import moments
 
 ANY = st.AnyLook(tuning_users=1_000, alpha=0.05)
@@ -111,25 +112,7 @@ def test_a_few_degrees_of_freedom_widen_the_bound_to_the_t_with_the_same_tail() 
 # ---- a planned number of looks
 
 
-@pytest.mark.parametrize(
-    ("spending", "alpha", "fractions", "expected"),
-    [
-        ("obrien_fleming", 0.025, [0.3, 0.6, 1], [3.9285725, 2.6699720, 1.9810245]),
-        (
-            "obrien_fleming",
-            0.025,
-            [k / 5 for k in range(1, 6)],
-            [4.8768849, 3.3570119, 2.6802801, 2.2898168, 2.0310320],
-        ),
-        (
-            "obrien_fleming",
-            0.025,
-            [k / 7 for k in range(1, 8)],
-            [5.8153274, 4.0333494, 3.2351016, 2.7671945, 2.4553751, 2.2294196, 2.0561786],
-        ),
-        ("linear", 0.05, [0.25, 0.5, 0.75, 1], [2.2414027, 2.1251188, 2.0187043, 1.9255292]),
-    ],
-)
+@pytest.mark.parametrize(("spending", "alpha", "fractions", "expected"), json_cases("bounds of spending"))
 def test_the_bounds_of_lan_and_demets(
     spending: str, alpha: float, fractions: list[float], expected: list[float]
 ) -> None:

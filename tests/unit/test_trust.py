@@ -8,6 +8,7 @@ import pytest
 
 from rankmetrics_spark import report as rep
 from tests.helpers.figures import compared, mean
+from tests.helpers.messages import cases
 from tests.helpers.results import Output
 
 # ---- people
@@ -28,39 +29,18 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
     return rep.Figures(means, rows)
 
 
-@pytest.mark.parametrize(
-    ("figures", "users"),
-    [
-        # The same people in all experiments are counted once.
-        (
-            arms(943, 943, 943, shared={"ab": 943, "ac": 943}, design="paired"),
-            "943 users, the same in all 3 experiments (paired).",
-        ),
-        # 500 + 400 - 100.
-        (
-            arms(500, 400, shared={"ab": 100}, design="paired"),
-            "800 users in all, 400 to 500 in each experiment (paired).",
-        ),
-        # b and c have no users beside those of a.
-        (
-            arms(500, 400, 300, shared={"ab": 400, "ac": 300}, design="paired"),
-            "500 users in all, 300 to 500 in each experiment (paired).",
-        ),
-        # Nobody knows whether b and c share users.
-        (arms(500, 400, 300, shared={}), "300 to 500 users in each of 3 experiments (independent)."),
-        # All pairs were compared, and share nobody: people can be added up.
-        (
-            arms(500, 400, 300, shared={}, pairs=True),
-            "1,200 users in all, 300 to 500 in each experiment (independent).",
-        ),
-        (arms(500, 400, shared={}), "900 users in all, 400 to 500 in each experiment (independent)."),
-        (rep.Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments."),
-        (rep.Figures([mean("a")]), "1,000 users."),
-    ],
-)
-def test_a_person_is_counted_once(figures: rep.Figures, users: str) -> None:
-    texts = {check.topic: str(check) for check in rep.checks(figures)}
-    assert texts["Number of users"] == users
+@pytest.mark.parametrize(("users", "more", "text"), cases("numbers of users"))
+def test_a_person_is_counted_once(users: list[int], more: dict[str, Any], text: str) -> None:
+    assert users_of(arms(*users, **more)) == text
+
+
+def test_without_comparisons_nobody_knows_who_is_in_several_experiments() -> None:
+    assert users_of(rep.Figures([mean("a"), mean("b")])) == "1,000 users in each of 2 experiments."
+    assert users_of(rep.Figures([mean("a")])) == "1,000 users."
+
+
+def users_of(figures: rep.Figures) -> str:
+    return next(str(check) for check in rep.checks(figures) if check.topic == "Number of users")
 
 
 def test_a_terminal_and_a_page_say_what_a_machine_overrates(capsys: pytest.CaptureFixture[str]) -> None:
