@@ -297,10 +297,7 @@ def _different_flags(rows: Compared) -> dict[int, str]:
                 rule = "set it wherever lists could differ"
                 found[i] = f"{UNITS} without {flag} differ too (p = {p_others[at]:.2g}): {rule}"
             if p_rates[at] < SMALL_RATIO_P:
-                found[i] = (
-                    f"{ours} of the {UNITS} of {key.baseline} and {theirs} of those of {key.candidate} have {flag} "
-                    f"(p = {p_rates[at]:.2g}): log it in both by the same rule"
-                )
+                found[i] = ms.said("different_flags", ours=ours, theirs=theirs, key=key, flag=flag, p=p_rates[at])
     return found
 
 

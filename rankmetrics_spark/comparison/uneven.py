@@ -170,8 +170,5 @@ def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str]
 
 
 def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: st.Floats, levels: st.Floats) -> str:
-    return (
-        f"{_change(key.candidate, n[1] / n.sum(axis=0), dates)}, and the means of days go from {levels.min():.3g} to "
-        f"{levels.max():.3g}, which alone moves the difference by {mix:+.2g} (its standard error is {error:.2g}): "
-        "compare days whose split is the same"
-    )
+    change = _change(key.candidate, n[1] / n.sum(axis=0), dates)
+    return said("mix", change=change, low=levels.min(), high=levels.max(), mix=mix, error=error)

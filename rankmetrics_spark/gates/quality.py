@@ -97,9 +97,7 @@ def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
         yield f"{negative:,} rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
     if lists := cn.total_counts(counts, "lists_outside"):
         every, rows = (cn.total_counts(counts, name) for name in ("lists", "rows_outside"))
-        yield (
-            lm.said("outside_population", lists=lists, every=every, rows=rows, path=path, population=rule.population)
-        )
+        yield lm.said("outside_population", lists=lists, every=every, rows=rows, path=path, rule=rule)
     judged = log.tables.judgement_counts
     yield from lm.notes_about_ids(counts, judged.called_missing if judged else 0)
     if rule.unjudged == "removed":
@@ -292,9 +290,8 @@ def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
     if name == sch.ITEM and (log.plan.columns.relevance or cn.total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
-        raise err.InputError(
-            lm.said("other_ids", name=name, shown=_some_shapes(sound, name), judged=_some_shapes(typed, name))
-        )
+        shown, judged = _some_shapes(sound, name), _some_shapes(typed, name)
+        raise err.InputError(lm.said("other_ids", name=name, shown=shown, judged=judged))
 
 
 def _some_shapes(table: DataFrame, name: str) -> str:

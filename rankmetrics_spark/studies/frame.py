@@ -248,9 +248,8 @@ at 0; set first_rank to 0
         refuse_ranks_from_0(counts["n_below"], counts["n_first"], allowed.first_rank)
     n, n_rows = counts["n_faulty"], counts["n_rows"]
     if n > allowed.faulty * n_rows:
-        raise InputError(
-            said("faulty_rows", n=n, n_rows=n_rows, limit=_limit(n, n_rows, allowed), counts=counts, allowed=allowed)
-        )
+        limit = _limit(n, n_rows, allowed)
+        raise InputError(said("faulty_rows", n=n, n_rows=n_rows, limit=limit, counts=counts, allowed=allowed))
 
 
 def refuse_ranks_from_0(

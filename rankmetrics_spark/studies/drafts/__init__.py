@@ -36,11 +36,8 @@ def _refuse(counts: Mapping[str, int], options: Options, request: Preferences, q
         frame.refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], options.first_rank, first_rank, error)
     n, n_rows = counts["n_faulty_rows"] + counts["n_repeated"], counts["n_rows"]
     if n > share * n_rows:
-        raise error(
-            f"{n:,} of {n_rows:,} rows are left out ({n / n_rows:.2%}; {setting} {share:.2%}): "
-            f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to "
-            f"go on, repair the log, name the columns that tell lists apart ({lists}), or allow more"
-        )
+        limit = f"{n / n_rows:.2%}; {setting} {share:.2%}"
+        raise error(frame.said("rows_left_out", n=n, n_rows=n_rows, limit=limit, counts=counts, lists=lists))
 
 
 def interleaving(

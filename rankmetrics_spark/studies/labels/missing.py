@@ -205,9 +205,7 @@ def _check(options: Options) -> None:
     for knob in mx.knobs():
         value, usual = getattr(options.convention, knob.name), getattr(mx.STANDARD, knob.name)
         if knob.name not in _KNOBS and value != usual:
-            raise err.ConfigError(
-                frame.said("knob", name=knob.name, value=value, usual=usual, others=", ".join(_KNOBS))
-            )
+            raise err.ConfigError(frame.said("knob", knob=knob, value=value, usual=usual, others=", ".join(_KNOBS)))
 
 
 def _read(batch: pa.RecordBatch) -> tuple[of_pairs.Arms, pa.Array | None, Any]:

@@ -121,14 +121,11 @@ def _refuse(first: Mapping[str, Any], harvest: Harvest, first_rank: int) -> None
     """Refuse a log by its counts, which are in each row."""
     frame.refuse_ranks_from_0(first["_below"], first["_first"], first_rank)
     frame.refuse_grades(first["_no_clicks"], first[_GRADE])
+    k, key = harvest.k, ", ".join(harvest.key)
     if not first["rank"]:
-        raise err.InputError(
-            f"no sound row has a rank from 1 to {harvest.k}; rows with a fault: {first['n_faulty_rows']:,}; "
-            f"allowed: ranks from {first_rank} on, up to k; relevance 0 or 1; and a value in "
-            f"{', '.join(harvest.key)}"
-        )
+        raise err.InputError(frame.said("no_rank", k=k, first=first, first_rank=first_rank, key=key))
     if not first["_varied"]:
-        raise err.InputError(frame.said("no_intervention", key=", ".join(harvest.key), k=harvest.k))
+        raise err.InputError(frame.said("no_intervention", key=key, k=k))
 
 
 def _keys(table: DataFrame, options: cfg.Options, k: int) -> DataFrame:
