@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, statistics as st
-from rankmetrics_spark.comparison import planning, registry, results, table as tables
+from rankmetrics_spark.comparison import measures as ms, planning, registry, results, table as tables
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE
 from rankmetrics_spark.words import UNITS
@@ -92,15 +92,14 @@ class LabelPlan:
     @property
     def basis(self) -> str:
         """Whether the machine helps, and how sure that is, in words."""
-        least, half, said = 1 / math.sqrt(self.n_judged - 2), 1.96 / math.sqrt(self.n_judged - 3), []
+        least, half, parts = 1 / math.sqrt(self.n_judged - 2), 1.96 / math.sqrt(self.n_judged - 3), []
         names = ("their differences",) if len(self.sides) == 1 else (self.baseline, self.candidate)
         for name, rho, side in zip(names, self.correlations, self.sides, strict=True):
             low, high = (math.tanh(math.atanh(min(rho, 1 - 1e-9)) + sign * half) for sign in (-1, 1))
             helps = "helps" if side.rho else "does not help, and labels of people count alone"
-            said.append(f"{rho:.2f} ({low:.2f} to {high:.2f}) in {name}, so it {helps}")
-        return (f"{self.candidate}, measured on {self.n_judged:,} {self.units} that people judged: the machine's "
-                f"values correlate with theirs by {'; by '.join(said)}; it helps above 1 / sqrt(n - 2) = {least:.2f} "
-                f"where {st.LEAST_DIFFERENT} values differ")  # fmt: skip
+            parts.append(f"{rho:.2f} ({low:.2f} to {high:.2f}) in {name}, so it {helps}")
+        each = "; by ".join(parts)
+        return ms.said("basis", plan=self, each=each, least=least, least_different=st.LEAST_DIFFERENT)
 
     @property
     def answer(self) -> str:
@@ -163,8 +162,7 @@ def plan_labels(
     table = replace(table, alike=tuple(name for name in (CONVENTION_HASH, DATE) if name in rows.columns))
     name = str(table.metrics[0])
     if not tables.machine_columns(table):
-        raise err.InputError(f"user_metrics has no {name} under the labels of a machine; allowed: an evaluation with "
-                             "both labels")  # fmt: skip
+        raise err.InputError(ms.said("no_machine", name=name))
     plans, of_pilot = [], (registry.Statistic(_pilot, ("pilot",), "string", ""),)
     for row in eng.few_rows(results.comparisons(table, comparison, statistics=of_pilot)):
         candidate, mean, n, correlations, parts = json.loads(row["pilot"])

@@ -65,10 +65,8 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
     for names in (names for names in alike.values() if len(names) > 1):
         yield f"the experiments {' and '.join(names)} look alike; are they one?"
     if ranks_seem_to_start_at_0(log, counts):
-        yield (
-            f"{cn.total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
-            f"{log.plan.options.path_of('first_rank')} to 0"
-        )
+        n, setting = cn.total_counts(counts, "below_first_rank"), log.plan.options.path_of("first_rank")
+        yield lm.said("below_1", n=n, setting=setting)
     lists = cn.total_counts(counts, "lists")
     if log.plan.columns.first_rank == 0 and 0 < lists <= cn.total_counts(counts, "gaps"):
         yield lm.said("gaps", lists=lists, setting=log.plan.options.path_of("first_rank"))
@@ -173,10 +171,8 @@ def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous |
         judged = log.tables.judgement_counts
         if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
             n, rows = judged.counts["invalid"], judged.counts["rows"]
-            raise err.QualityError(
-                f"{n} of {rows} judgements are faulty ({n / rows:.2%}, {_allowed(settings)}); reasons: "
-                f"{_spoken(judged.reasons)}"
-            )
+            share, reasons = f"{n / rows:.2%}, {_allowed(settings)}", _spoken(judged.reasons)
+            raise err.QualityError(lm.said("faulty_judgements", n=n, rows=rows, share=share, reasons=reasons))
         if (assigned := log.tables.assignment_counts) and assigned.faulty > settings.allowed_fraction * assigned.rows:
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
             raise err.QualityError(lm.said("faulty_assignments", assigned=assigned, share=share))
