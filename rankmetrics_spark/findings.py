@@ -185,6 +185,19 @@ class Finding:
         return self.candidate, self.baseline
 
     @property
+    def ranks(self) -> dict[str, tuple[int, int]]:
+        """Experiment -> the best and the worst rank that it may have, where these are known.
+
+        >>> Finding.of({"experiment_id": "b", "baseline": "a", "rank_low": 1, "rank_high": 2}).ranks
+        {'b': (1, 2)}
+        """
+        ends = {self.baseline: "_baseline", self.candidate: ""}
+        of_each = {
+            name: [sch.number(self.row.get(f"rank_{to}{end}")) for to in ("low", "high")] for name, end in ends.items()
+        }
+        return {name: (int(low), int(high)) for name, (low, high) in of_each.items() if low and high}
+
+    @property
     def is_of_all(self) -> bool:
         """Whether it is about all users."""
         return self.segment == sch.EVERYONE

@@ -1,11 +1,13 @@
 """What stands beside a verdict: margins, what is clearly lost, the order, what is the other way round in segments."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from string import ascii_lowercase
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, label_of
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.words import UNIT, UNITS, Change, counted
+from rankmetrics_spark.words import UNIT, UNITS, Change, counted, percent
 
 
 def sentence_of_margin(found: Finding) -> str:
@@ -292,12 +294,60 @@ def losers_of(found: Iterable[Finding]) -> dict[str, list[str]]:
 
 
 def raised(losers: Iterable[str], letters: Mapping[str, str]) -> str:
-    """The letters of the experiments that one is better than, in their order.
+    """The letters of the experiments that one is better than, in their order; of more than 26, neighbours are a range.
 
     >>> raised(["old", "older"], {"new": "a", "older": "b", "old": "c"})
     'bc'
+    >>> raised([2, 3, 4, 27], {name: letter_of(name) for name in range(28)})
+    'c-e,ab'
     """
-    return "".join(sorted(letters[name] for name in losers if name in letters))
+    order = {name: place for place, name in enumerate(letters)}
+    names, places = [*letters.values()], sorted(order[name] for name in losers if name in order)
+    if len(names) <= len(ascii_lowercase):
+        return "".join(names[place] for place in places)
+    runs = ([place for _, place in run] for _, run in groupby(enumerate(places), lambda each: each[1] - each[0]))
+    return ",".join(names[run[0]] + (f"-{names[run[-1]]}" if len(run) > 1 else "") for run in runs)
+
+
+def letter_of(place: int) -> str:
+    """What an experiment is called in short.
+
+    >>> letter_of(0), letter_of(25), letter_of(26), letter_of(701), letter_of(702)
+    ('a', 'z', 'aa', 'zz', 'aaa')
+    """
+    before, own = divmod(place, len(ascii_lowercase))
+    return (letter_of(before - 1) if before else "") + ascii_lowercase[own]
+
+
+def sentence_of_best(found: Iterable[Finding]) -> str:
+    """Which experiments could be the best on a metric, by their ranks; empty where these are unknown.
+
+    Args:
+        found: Of all users, on the metric.
+
+    >>> row = {"metric": "ndcg@10", "baseline": "a", "p_adjusted": 0.9, "confidence": 0.95}
+    >>> def said(*lows): return sentence_of_best(
+    ...     Finding.of(row | {"experiment_id": name, "mean_candidate": mean, "rank_low": low, "rank_high": 4})
+    ...     for name, mean, low in zip("bcd", (0.1, 0.3, 0.2), lows))
+    >>> said(1, 1, 2)
+    'Any of 2 of the 3 experiments could be the best on NDCG@10 (95 % confidence): c and b'
+    >>> said(2, 1, 2), said(1, 1, 1).partition(" could")[0]
+    ('Only c of the 3 experiments could be the best on NDCG@10 (95 % confidence)', 'Any of the 3 experiments')
+    """
+    tested = [each for each in found if each.state != "doubtful"]
+    ranks = {name: bounds for each in tested for name, bounds in each.ranks.items()}
+    if not ranks:
+        return ""
+    means = {side.name: side.mean or 0.0 for each in tested for side in each.sides}
+    is_lower = parse(tested[0].metric).higher_is_better is False
+    best = sorted((name for name in ranks if ranks[name][0] == 1), key=means.__getitem__, reverse=not is_lower)
+    more = len(best) - MOST_NAMED
+    named = [*map(str, best[:MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])]
+    who, tail = f"Any of {len(best):,} of", f": {', '.join(named[:-1])} and {named[-1]}"
+    if len(best) in (1, len(ranks)):
+        who, tail = "Any of" if len(best) > 1 else f"Only {best[0]} of", ""
+    level = percent(tested[0].confidence)
+    return f"{who} the {len(ranks):,} experiments could be the best on {tested[0].label} ({level} confidence){tail}"
 
 
 def sentences_of_order(found: Iterable[Finding], metrics: Iterable[Metric]) -> list[str]:

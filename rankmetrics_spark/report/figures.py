@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from string import ascii_lowercase
 from typing import Any
 
 from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
@@ -337,9 +336,9 @@ class Figures:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """Experiment -> its letter, the best one first; empty unless every pair is compared, with a letter for each."""
-        are_few = any(self.losers.values()) and len(self.best_first) <= len(ascii_lowercase)
-        return dict(zip(self.best_first, ascii_lowercase, strict=False)) if are_few else {}
+        """Experiment -> its letter, the best one first; empty unless every pair is compared."""
+        places = enumerate(self.best_first if any(self.losers.values()) else ())
+        return {name: beside.letter_of(place) for place, name in places}
 
     @cached_property
     def in_percent(self) -> dict[str, bool]:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import assets, console, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
-from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, percent, worded
+from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, percent, worded
 
 #: Size of a page.
 MOST_BYTES = 1_990_000
@@ -214,6 +214,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "percentiles": console.percentile_texts(figures.drawn.everyone)[:MOST_PERCENTILES],
         "n_percentiles": len(figures.drawn.everyone),
         **_candidates(figures.drawn),
+        "boards": _boards(figures.drawn),
         **(_of_record(figures) if record else {}),
     }
 
@@ -230,7 +231,7 @@ def _candidates(figures: Figures) -> dict[str, Any]:
     pair = [found for found in figures.compared if named and found.pair == named.found.pair]
     changes = [card.change for card in shown if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
-    low, width, unit = min(ends), (max(ends) - min(ends)) or 1.0, changes[0].unit if changes else ""
+    (low, width, axis), unit = _axis(ends), changes[0].unit if changes else ""
     return {
         "also": overview.what_else(named, pair, of_pairs) if named else (),
         "cards": shown,
@@ -242,10 +243,37 @@ def _candidates(figures: Figures) -> dict[str, Any]:
         "scale": {end: Change(end, unit).text for end in ends if end in (low, low + width) and abs(end) > width / 8},
         "several": of_pairs,
         "states": STATES,
-        # Difference -> percent of the width; the same for all candidates, with 0 inside.
-        "axis": lambda value: round(4 + 92 * (value - low) / width, 2),
+        # The same for all candidates, with 0 inside.
+        "axis": axis,
         "primary": fd.label_of(figures.primary) if figures.primary else "",
     }
+
+
+def _axis(ends: Sequence[float]) -> tuple[float, float, Callable[[float], float]]:
+    """The lowest value, the range of all, and what makes percent of the width of a value."""
+    low, width = min(ends), (max(ends) - min(ends)) or 1.0
+    return low, width, lambda value: round(4 + 92 * (value - low) / width, 2)
+
+
+def _boards(figures: Figures) -> list[dict[str, Any]]:
+    """Of each primary metric whose ranks are known, its experiments, the best mean first."""
+    names, boards = primary_names(figures.found) or {figures.primary_name}, []
+    ranks: dict[str, dict[str, tuple[int, int]]] = {}
+    for found in figures.compared:
+        if found.metric in names and found.ranks:
+            ranks.setdefault(found.metric, {}).update(found.ranks)
+    for metric in (metric for metric in figures.metrics if str(metric) in ranks):
+        known = [mean for mean in figures.everyone if mean.metric == str(metric) and mean.mean is not None]
+        known.sort(key=lambda mean: mean.mean or 0.0, reverse=metric.higher_is_better is not False)
+        lines = [
+            (mean.experiment_id, ranks[mean.metric][mean.experiment_id], Numbers(mean.mean, mean.ci_low, mean.ci_high))
+            for mean in known
+            if mean.experiment_id in ranks[mean.metric]
+        ]
+        shown = lines[: MOST_CANDIDATES // len(ranks)]
+        ends = [end for *_, drawn in shown for end in drawn if end is not None]
+        boards.append({"label": label_of(metric), "lines": shown, "n": len(lines), "axis": _axis(ends or [0.0])[2]})
+    return boards
 
 
 def _of_record(figures: Figures) -> dict[str, Any]:

@@ -80,11 +80,11 @@ function contents() {
   menu.addEventListener("keydown", (event) => { if (event.key === "Escape") { menu.open = false; menu.querySelector("summary").focus(); } });
   document.addEventListener("click", (event) => { if (event.target.closest("#contents a") || !menu.contains(event.target)) menu.open = false; });
 }
-/** The table of candidates stands in the page; a search hides the lines of others. */
-function searchCandidates() {
-  const forest = document.querySelector(".forest");
-  if (!forest) return;
-  const lines = [...forest.querySelectorAll("tbody tr")], input = make("input", { type: "search", placeholder: "Find an experiment", "aria-label": "Find an experiment in the table" });
+/** The tables of candidates and the leaderboards stand in the page; a search hides the lines of others. */
+for (const forest of document.querySelectorAll(".forest")) {
+  const lines = [...forest.querySelectorAll("tbody tr")];
+  if (lines.length <= 3) continue;
+  const input = make("input", { type: "search", placeholder: "Find an experiment", "aria-label": "Find an experiment in the table" });
   const text = new Map(lines.map((line) => [line, `${line.querySelector("bdi").title} ${line.textContent}`.toLowerCase()]));
   input.addEventListener("input", () => lines.forEach((line) => { line.hidden = !text.get(line).includes(input.value.toLowerCase()); }));
   forest.before(make("div", { className: "tools" }, input));
@@ -100,7 +100,6 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => { for (const details of closed) details.open = false; closed = []; });
 
 theme();
-searchCandidates();
 controls();
 furtherTests();
 checksTable();

@@ -77,7 +77,6 @@ function sideOf(row, e) {
   const flip = (x) => isNothing(x) ? null : -x, state = { better: "worse", worse: "better" }[row.state] ?? row.state;
   return { ...row, state, other: row.e, inUnit: { value: flip(row.d), low: flip(row.high), high: flip(row.low), unit: "" } };
 }
-const letterOf = (at) => at < 26 ? String.fromCharCode(97 + at) : String(at + 1);
 /** Each experiment against each other: the mark is about the experiment of the row. */
 function pairMatrix() {
   if (isMade("pairs", chosen.mapped)) return;
@@ -93,16 +92,15 @@ function pairMatrix() {
     made.style.setProperty("--strength", `${Math.round(12 + 36 * Math.min(1, Math.abs(side.d ?? 0) / most))}%`);
     return made;
   };
-  const beaten = (a) => places.filter((b) => cells.get(`${a} ${b}`)?.state === "better").map((b) => letterOf(places.indexOf(b)));
   const mean = new Map(wholeMeans.filter((row) => row.m === chosen.mapped).map((row) => [row.e, row.mean]));
   const there = byRole.filter((m) => wholeRows.some((row) => row.m === m));
   const select = make("select", { "aria-label": "Metric of the matrix", onchange: () => { chosen.mapped = there[select.selectedIndex]; pairMatrix(); section("differences").querySelector(".pairs select")?.focus(); } }, ...there.map((m) => make("option", {}, data.metrics[m].label)));
   select.selectedIndex = there.indexOf(chosen.mapped);
-  const heads = [...lines.map((at) => make("span", { title: name(at) }, letterOf(places.indexOf(at)))), "mean", "better than"];
+  const heads = [...lines.map((at) => make("span", { title: name(at) }, data.letters[at])), "mean", "better than"];
   const left = lines.length < places.length ? `${lines.length} of ${whole(places.length)} experiments are shown. ` : "";
   map("differences", "pairs", `Each experiment against each other on ${data.metrics[chosen.mapped].label}${rows.length < data.totals.pairs ? ` (${whole(rows.length)} of ${whole(data.totals.pairs)} pairs)` : ""}`, select, heads, lines.map((a) => [
-    make("span", {}, make("b", { className: "letter" }, letterOf(places.indexOf(a))), " ", shortName(a)),
-    [...lines.map((b) => cell(a, b)), make("td", { className: "n" }, fixed(mean.get(a) ?? null)), make("td", {}, beaten(a).join(places.length > 26 ? " " : "") || "–")],
+    make("span", {}, make("b", { className: "letter" }, data.letters[a]), " ", shortName(a)),
+    [...lines.map((b) => cell(a, b)), make("td", { className: "n" }, fixed(mean.get(a) ?? null)), make("td", {}, data.beaten[chosen.mapped][a] || "–")],
   ]), [make("p", { className: "key" }, `${left}Read a line: ▲ the experiment of the line is better than that of the column, ▼ worse, ≈ no difference shown. Letters name the experiments.`)]);
 }
 /** One experiment against each other, in the unit of the metric: shares would have different baselines. */

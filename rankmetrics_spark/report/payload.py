@@ -11,6 +11,7 @@ from typing import Any
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, story
+from rankmetrics_spark.report.beside import raised
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
@@ -40,6 +41,11 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
+        "letters": [figures.letters.get(name, "") for name in experiments],
+        "beaten": [
+            [raised(figures.losers[metric["name"]].get(name, ()), figures.letters) for name in experiments]
+            for metric in metrics
+        ],
         "leader": index[sch.EXPERIMENT].get(story.leader(figures) or "", -1),
         "segments": segments,
         "states": {name: {"word": state.word, "mark": state.mark} for name, state in STATES.items()},
@@ -122,8 +128,9 @@ def shortened(figures: Figures, most: int) -> Figures:
     order = _places(figures.experiments)
 
     def rank(row: Row) -> tuple[bool, int]:
-        """The metric that decides first, then by experiment."""
-        return row[sch.METRIC] != metric, order.get(row[sch.EXPERIMENT], len(order))
+        """The metric that decides first, then by experiment: pairs of the best before those of one of them."""
+        names = {row[sch.EXPERIMENT], row.get(sch.BASELINE, row[sch.EXPERIMENT])}
+        return row[sch.METRIC] != metric, max(order.get(name, len(order)) for name in names)
 
     def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import trust, verdict
-from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails
+from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails, sentence_of_best
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.words import STATES, UNITS, Change, Level, counted, least_p, percent
 
@@ -179,12 +179,13 @@ def answer(figures: Figures) -> Answer:
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(why,), level="warn")
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
-        ahead = _ahead(comparisons)
+        ahead, could_be = _ahead(comparisons), sentence_of_best(card.found for card in comparisons)
+        best = (f" {could_be}.",) if could_be else ()
         if not ahead:
             n_tested = sum(card.found.state != "doubtful" for card in comparisons)
             of = "" if n_tested == len(comparisons) else f" of {len(comparisons):,}"
             says = f"{n_tested:,}{of} pairs were compared."
-            return Answer(("No experiment is ahead of all others",), sure=(says,))
+            return Answer(("No experiment is ahead of all others",), sure=(says, *best))
         winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
         losers, lost = beaten_text(ahead[winner], n_others), but_of_all(figures.compared, winner, n_others)
         closest = closest_of(comparisons, winner)
@@ -194,7 +195,7 @@ def answer(figures: Figures) -> Answer:
         equals = sum(n == ahead[winner] for n in ahead.values()) - 1
         also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
         value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
-        sure, won = (*_chance(closest), also), closest.found.state == "better"
+        sure, won = (*_chance(closest), also, *best), closest.found.state == "better"
         losers += f" on {fd.label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won, names_metric=bool(lost))
     open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}

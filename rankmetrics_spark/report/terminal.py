@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from typing import Any
 
 from rich.table import Table
@@ -53,7 +54,8 @@ def explained(figures: Figures) -> list[str]:
             lines.append(f"means are over all {over_what(figures.averages)}; changes are those of {found.narrower}")
     if figures.letters:
         how = assets.WORDS["corrections"][figures.found[0].correction]
-        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
+        ranges = "" if len(figures.letters) <= len(ascii_lowercase) else "; c-f is c to f"
+        lines.append(f"letters behind a mean: the experiments that it is better than ({how}){ranges}")
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
         lines.append(assets.said("percentages", baseline=baseline))

@@ -64,7 +64,9 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     diluted = [*dict.fromkeys(filter(None, map(beside.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []
     decided = [metric for name, metric in names.items() if name in primary]
-    order_lines = beside.sentences_of_order(everyone, decided)
+    by_metric = fd.by_metric(everyone)
+    best = [beside.sentence_of_best(by_metric.get(str(metric), ())) for metric in decided]
+    order_lines = [*filter(None, best), *beside.sentences_of_order(everyone, decided)]
     looks = [Fact(line, "warn") for line in sentences_of_looks(everyone)]
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *looks]
 

@@ -218,3 +218,62 @@ def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() 
     actual = rep.payload_of(figures)
     assert actual["means"]["mean"] == [None] and actual["compared"]["e"] == []
     json.dumps(actual, allow_nan=False)
+
+
+def with_ranks(*means: float, metric: str = "ap@10") -> rep.Figures:
+    """Experiments a, b, ... with these means, which may have ranks up to one above and two below their place."""
+    figures = ranked(*means, metric=metric)
+    sign, most = 1 if metric == "average_rank" else -1, len(means)
+    places = {
+        name: 1 + place
+        for place, name in enumerate(sorted("abcdefgh"[:most], key=lambda e: sign * means["abcdefgh".index(e)]))
+    }
+
+    def of(row: dict[str, Any], column: str, end: str) -> dict[str, Any]:
+        place = places[row[column]]
+        return {f"rank_low{end}": max(1, place - 1), f"rank_high{end}": min(most, place + 2)}
+
+    rows = [row | of(row, "baseline", "_baseline") | of(row, "experiment_id", "") for row in figures.comparisons]
+    return rep.Figures([row | {"metric": metric} for row in figures.means], rows)
+
+
+def test_a_leaderboard_has_the_best_mean_first_with_its_ranks() -> None:
+    pytest.importorskip("jinja2")
+    figures = with_ranks(0.5, 0.7, 0.67, 0.2, 0.4)
+    text = html.page(figures)
+    board = text[text.index('id="leaderboard"') : text.index('id="candidates"')]
+    lines = [
+        [*filter(None, re.sub(r"<wbr>|<[^>]*>", "|", line).replace("\n", "").split("|"))]
+        for line in re.findall("<tr class.*?</tr>", board, re.DOTALL)
+    ]
+    best = ["\u25cf", " could be the best"]
+    assert lines == [
+        ["1", "b", "1 to 3", *best, "0.7000", "0.6900 to 0.7100"],
+        ["2", "c", "1 to 4", *best, "0.6700", "0.6600 to 0.6800"],
+        ["3", "a", "2 to 5", "0.5000", "0.4900 to 0.5100"], ["4", "e", "3 to 5", "0.4000", "0.3900 to 0.4100"],
+        ["5", "d", "4 to 5", "0.2000", "0.1900 to 0.2100"],
+    ]  # fmt: skip
+    said = "Any of 2 of the 5 experiments could be the best on MAP@10 (95 % confidence): b and c"
+    assert f"{said}." in re.sub("<[^>]*>", "", text) and rep.verdict_of(figures.comparisons)[0] == said
+    assert 'id="leaderboard"' not in html.page(ranked(0.5, 0.7, 0.67))
+
+
+def test_the_lowest_mean_is_the_first_of_a_metric_of_which_less_is_better() -> None:
+    (board,) = html._context(with_ranks(3.0, 5.0, 1.0, metric="average_rank"))["boards"]
+    assert [(name, ranks, mean.value) for name, ranks, mean in board["lines"]] == [
+        ("c", (1, 3), 1.0), ("a", (1, 3), 3.0), ("b", (2, 3), 5.0),
+    ]  # fmt: skip
+    said = rep.verdict_of(with_ranks(3.0, 5.0, 1.0, metric="average_rank").comparisons)[0]
+    assert said.endswith("(95 % confidence): c and a")
+
+
+def test_more_than_26_experiments_have_letters_and_the_page_holds_the_pairs_of_the_best() -> None:
+    names = [f"e{i:02}" for i in range(30)]
+    pairs = [(a, b) for a in names for b in names if a < b]
+    # Each is better than those that are ten or more places behind.
+    rows = [compared(b, "baseline" if int(b[1:]) - int(a[1:]) >= 10 else None, -0.1, a) for a, b in pairs]
+    figures = rep.Figures([mean(name, value=0.9 - 0.01 * i) for i, name in enumerate(names)], rows)
+    held = rep.payload_of(figures, 45)
+    assert held["letters"][24:] == ["y", "z", "aa", "ab", "ac", "ad"]
+    assert held["beaten"][0][:2] == ["k-ad", "l-ad"] and held["beaten"][0][18:21] == ["ac-ad", "ad", ""]
+    assert {*held["compared"]["e"], *held["compared"]["b"]} == {*range(10)}, "45 pairs are those of the ten best"
