@@ -191,6 +191,7 @@ class Figures:
         record: The run record; empty if there is none.
         trend: Rows of ``experiment_metrics`` for all users, of every date.
         over_time: Differences by date, or by days since a user's first date: rows of ``effect_over_time``.
+        no_course: Why a period has no differences over time, in words.
         history: A run record per date.
         n_means: Rows of ``experiment_metrics`` of the date, where ``means`` lacks some segments.
         n_comparisons: Rows of ``comparisons`` of the date, where ``comparisons`` lacks some segments.
@@ -213,6 +214,7 @@ class Figures:
     record: Row = field(default_factory=dict)
     trend: Sequence[Row] = ()
     over_time: Sequence[Row] = ()
+    no_course: str = ""
     history: Sequence[Row] = ()
     n_means: int = 0
     n_comparisons: int = 0

@@ -201,6 +201,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "newer": overview.newer_failures(figures),
         "outlook": [*beside, *(() if answer.won else outlook)],
         "development": [
+            *filter(None, [figures.no_course]),
             *over_time.sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
         ],
@@ -257,7 +258,7 @@ def _axis(ends: Sequence[float]) -> tuple[float, float, Callable[[float], float]
 
 def _boards(figures: Figures) -> list[dict[str, Any]]:
     """Of each primary metric whose ranks are known, its experiments, the best mean first."""
-    names, boards = primary_names(figures.found) or {figures.primary_name}, []
+    names, boards = fd.primary_names(figures.found) or {figures.primary_name}, []
     ranks: dict[str, dict[str, tuple[int, int]]] = {}
     for found in figures.compared:
         if found.metric in names and found.ranks:
@@ -272,7 +273,7 @@ def _boards(figures: Figures) -> list[dict[str, Any]]:
         ]
         shown = lines[: MOST_CANDIDATES // len(ranks)]
         ends = [end for *_, drawn in shown for end in drawn if end is not None]
-        boards.append({"label": label_of(metric), "lines": shown, "n": len(lines), "axis": _axis(ends or [0.0])[2]})
+        boards.append({"label": fd.label_of(metric), "lines": shown, "n": len(lines), "axis": _axis(ends or [0.0])[2]})
     return boards
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
+from rankmetrics_spark import config as cfg, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
@@ -23,6 +23,23 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
         rows.append({name: found.shown_row.get(name) for name in _OF_DIFFERENCE} | label)
     names = (sch.EXPERIMENT, sch.BASELINE, sch.METRIC, "label")
     return sorted(rows, key=lambda row: [str(row[name]) for name in names])
+
+
+def left_out(section: cfg.Comparison) -> str:
+    """Why a period has no differences over time; empty where it has.
+
+    >>> left_out(cfg.Comparison(baseline="a", strata=("date",)))
+    'Differences are not drawn over time: they cannot take comparison.strata into account.'
+    >>> others = ({"cap": 0.99}, {"mean_over": "lists"}, {"cluster": "household"}, {"trigger": "flag"}, {})
+    >>> [left_out(cfg.Comparison(baseline="a", **each)).partition(" take ")[2].split(" ")[0] for each in others]
+    ['comparison.cap', 'comparison.mean_over', 'comparison.cluster', 'comparison.trigger', '']
+    """
+    try:
+        section.check("over_time")
+    except err.ConfigError as error:
+        option = str(error).partition(" is ")[0]
+        return f"Differences are not drawn over time: they cannot take {option} into account."
+    return ""
 
 
 _OF_DIFFERENCE = (

@@ -300,7 +300,7 @@ function meansOverTime() {
     const made = trend.filter((row) => shown(row) && row.m === m && row.mean !== null).map((row) => ({ date: row.date, day: row.date, e: row.e, name: short(name(row.e)), metric: label(row), mean: row.mean,
       low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), dash: dash(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n), alert: "" }));
     // Without a bad day, the axis of the layers that mark them would have no end.
-    const edit = (spec) => { if (!bad.length) spec.layer = spec.layer.slice(0, -2); };
+    const edit = (spec) => { if (!bad.length) spec.layer = spec.layer.slice(0, -2); wholeDays(spec, dates); };
     if (made.length) draw(grid, "trend", [...made, ...bad.map(({ date, text }) => ({ date, day: date, alert: text }))], { heading: data.metrics[m].label, small: direction(m), about: `${data.metrics[m].label} over time`, edit, legend: [...new Set(made.map((row) => row.e))].sort((a, b) => a - b) });
   });
   numbers("trend", (place) => {

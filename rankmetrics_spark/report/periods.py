@@ -17,6 +17,7 @@ from rankmetrics_spark.pointers import History, Pointer, unpublished
 from rankmetrics_spark.report import read, trust, verdict
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
+from rankmetrics_spark.report.over_time import left_out
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.sinks import settled
 from rankmetrics_spark.words import UNITS, about
@@ -207,7 +208,8 @@ def _figures(
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
     dates, experiments = days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS]
-    return replace(draft, trend=tables.of_all("experiment_metrics", dates, experiments))
+    trend, why = tables.of_all("experiment_metrics", dates, experiments), left_out(section) if draft.compared else ""
+    return replace(draft, trend=trend, no_course=why)
 
 
 def outlook_of(
@@ -276,8 +278,7 @@ def _over_time(
     where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 2
-    apart = section.mean_over == "lists" or section.cluster or section.trigger or section.cap or section.strata
-    if not pairs or draft.primary is None or apart:
+    if not pairs or draft.primary is None or left_out(section):
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]
     date, convention = F.col(sch.DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")

@@ -145,3 +145,5 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     assert {row["name"] for row in figures.checks} >= {"max_drop", "min", "days", "n_users"}
     # Neither counts clusters.
     assert not figures.outlook and not figures.over_time
+    said = "Differences are not drawn over time: they cannot take comparison.cluster into account."
+    assert figures.no_course == said
