@@ -119,10 +119,14 @@ def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments
 
 def test_further_columns_are_those_that_hold_a_value() -> None:
     rows = [compared("a", "candidate", 0.1, p_wilcoxon=0.0, wins=3, ties=0, losses=0, effect_size=None)]
+    rows[0] |= {"effective_users_baseline": 41.5}
     rows.append(compared("b", None, 0.0, wins=1, ties=0, losses=0, bootstrap_ci_low=-0.1, bootstrap_ci_high=1 / 3))
     actual = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], rows))
     titles = [column["title"] for column in actual["furtherColumns"]]
-    assert titles == ["wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"]
+    assert titles == [
+        *("wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"),
+        "effective users of baseline",
+    ]
     powered = [row | {"power": 0.8, "minimum_detectable_effect": 0.1, "users_needed": 9} for row in rows]
     titles = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], powered))["furtherColumns"]
     assert [each["title"] for each in titles if "needed" in each["title"] or "detectable" in each["title"]] == [
