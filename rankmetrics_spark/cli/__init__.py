@@ -234,8 +234,9 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
     """
     from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
 
+    effect = options.pop("effect")
     loaded, choice = opts.read_by(config, engine, master, options, writes=False)
-    rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded))
+    rows = opts.on_session(choice, lambda spark: preferences_of(spark, loaded, effect))
     print_preferences(rows, loaded.evaluation_date, style)
 
 

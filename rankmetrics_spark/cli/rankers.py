@@ -23,13 +23,13 @@ from rankmetrics_spark.words import UNITS, worded
 Row = Mapping[str, Any]
 
 #: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
-READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users")
+READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users", "power")
 #: Key of ``comparison`` -> why interleaving does not follow it.
 _WHY = data_of(__name__, "interleaving")
 
 
-def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
-    """Compare the rankers of the log of a config; a row per pair.
+def preferences_of(spark: SparkSession, config: Config, effect: str | None = None) -> list[dict[str, Any]]:
+    """Compare the rankers of the log of a config, and plan for an effect; a row per pair.
 
     Raises:
         ConfigError: The config names no column of rankers, a baseline that is none, or a key of ``comparison`` that
@@ -55,7 +55,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
             why = worded(_WHY.get(name, "interleaving has no use for it"))
             raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
-    request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks})
+    request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks, "effect": effect})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
         log, options = shown_rows(log, config.options, read_events(spark, config.events))

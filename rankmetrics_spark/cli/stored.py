@@ -124,7 +124,7 @@ def plan_of(
     settings: Mapping[str, Any] = {}
     for assignment in options.pop("overrides"):
         settings = override(settings, assignment)
-    check_known("key", settings, ("confidence", "power", "tuning_users"), "--set")
+    check_known("key", settings, ("confidence", "power", "tuning_users", "mean_over", "cluster"), "--set")
     try:
         shares = [float(fraction(share.strip())) for share in options["shares"].split(",")]
     except ValueError:
@@ -134,7 +134,8 @@ def plan_of(
         first, dots, last = before.partition("..")
         before = (first, last if dots else first)
     parse(metric)
-    others = (options["days"], dates[0], before, settings.get("tuning_users"), shares != [0.5, 0.5] or None)
+    others = [options["days"], dates[0], before, options["baseline"], shares != [0.5, 0.5] or None]
+    others += [*({*settings} - {"confidence", "power"}), options["comparisons"] != 1 or None]
     if labels and (options["experiment"] is None or any(value is not None for value in others)):
         raise ConfigError("--human-labels is given without --experiment, or with what is about days; allowed: with "
                           "--experiment, the baseline, and --effect, --users and --to")  # fmt: skip

@@ -23,23 +23,41 @@ from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 
 _VALUE, _LISTS, _DAY = "value", "lists", "day"
 
 
-def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None = None) -> st.Arrivals:
+def differences(users: DataFrame, metric: Metric, pair: tuple[str, str], *more: str) -> DataFrame:
+    """The rows of the users of a pair, with the difference of their values; ``more``: columns in which both agree."""
+    experiment, value = F.col(EXPERIMENT).cast("string"), F.col(metric.column)
+    sides = [F.max(F.when(experiment == name, value)) for name in pair]
+    lists = F.min(F.expr(tables.lists_of(metric.column, users.columns)))
+    both = users.where(experiment.isin([*pair])).groupBy(USER, DATE, *more)
+    rows = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(N_LISTS))
+    return rows.select("*", F.lit("difference").alias(EXPERIMENT), F.lit(1).alias(N_RELEVANT))
+
+
+def arrivals(
+    users: DataFrame,
+    metric: Metric,
+    days: Days,
+    before: Days | None = None,
+    by_lists: bool = False,
+    cluster: str | None = None,
+) -> st.Arrivals:
     """Users by day, from one row per (experiment_id, user_id, evaluation_date); runs one small job.
 
     A user counts in the experiment of their first day only, of several the first by name. Values of days ``before``
-    explain a part of the variance.
+    explain a part of the variance. With a ``cluster``, clusters count, and errors are those between them.
     """
     column, lists = metric.column, tables.lists_of(metric.column, users.columns)
+    lists = f"greatest({lists}, 1)" if by_lists else lists
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
     earlier = None if before is None else periods.period_rows(users, before).drop(EXPERIMENT)
-    table = tables.UserTable(rows, (metric,), {_DAY: DATE}, earlier)
+    table = tables.UserTable(rows, (metric,), {_DAY: DATE}, earlier, cluster=cluster)
     columns = ((_VALUE, column), (_LISTS, "_lists"))
-    body = partial(_sums, layout=Layout(columns, (_DAY,)), days=days.dates)
+    body = partial(_sums, layout=Layout(columns, (_DAY,)), days=days.dates, by_lists=by_lists)
     parts = Step(body, PARTIALS).of(tables.by_user(table, f"double({lists}) AS _lists"))
     totals = ms.Totals()
     for row in few_rows(Step(added, PARTIALS).of(parts.repartition(1))):
@@ -47,18 +65,18 @@ def arrivals(users: DataFrame, metric: Metric, days: Days, before: Days | None =
     return _arrivals(totals, days.dates)
 
 
-def _sums(batches: Batches, layout: Layout, days: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def _sums(batches: Batches, layout: Layout, days: tuple[str, ...], by_lists: bool) -> Iterator[pa.RecordBatch]:
     totals = ms.Totals()
     for rows in whole_users(batches, layout):
         _, (labels, code) = rows.segments
         day = np.array([days.index(label.partition("=")[2]) for label in labels])[code]
-        add_states(totals, rows, day, days)
+        add_states(totals, rows, day, days, by_lists)
     yield from as_batches(totals)
 
 
 def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.Ints, st.Floats, st.Floats, st.Floats]:
     """What is known of each user on each of their days, of rows in the order of user and day: (n,) days of the user so
-    far, their mean over the lists so far, 1 / these lists, and squares around the mean, each times its lists.
+    far, their mean over the lists so far, these lists, and squares around the mean, each times its lists.
 
     One step for all users' first rows, then their second ones.
 
@@ -75,34 +93,73 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
         means[at] = means[at - 1] + share * apart
         around[at] = around[at - 1] + lists[at] * apart * (values[at] - means[at])
     # A user without a list has the same value each day, as if in one list.
-    return counts, means, 1 / np.where(total > 0, total, 1.0), around
+    return counts, means, np.where(total > 0, total, 1.0), around
 
 
-def add_states(totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tuple[str, ...]) -> None:
-    """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``."""
+def _running(user: st.Ints, changes: st.Floats) -> st.Floats:
+    """(n,) sums of each user's changes so far, exact: other users of a batch change no bit."""
+    first, limbs = daily.first_places(user), []
+    for limb in st.limbs_of(changes):
+        own = limb.astype(np.int64)
+        so_far = np.cumsum(own)
+        limbs.append((so_far - np.repeat((so_far - own)[first], np.diff(first, append=len(user)))).astype(object))
+    return np.asarray((st.exact_total(limbs) / 2**st.LIMB_UNIT).astype(float))
+
+
+def _less_last(n: st.Ints, states: st.Array) -> st.Array:
+    """(n,) what each state adds to the one that it replaces; ``n`` is 1 for a first one."""
+    return np.asarray(states - np.where(n == 1, 0, np.concatenate([[0], states[:-1]])))
+
+
+def add_states(
+    totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tuple[str, ...], by_lists: bool = False
+) -> None:
+    """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``.
+
+    A state has the value v of a user and its weight w, whose sums have the mean as their ratio: the user's mean and 1,
+    or both times the lists; and i, which the variance of a list is multiplied with. That of a cluster has the sums of
+    its users.
+    """
     # By name: the numbers of experiments are those of a batch, and depend on the order of its rows.
     rank_of = {name: rank for rank, name in enumerate(by_name(rows.experiments))}
     ranks = np.array([rank_of[name] for name in rows.experiments], np.int64)
     order = np.lexsort((ranks[rows.experiment], day, rows.user))
     user, experiment = rows.user[order], rows.experiment[order]
     first = daily.first_places(user)
-    own = experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))
-    order, user, experiment = order[own], user[own], experiment[own]
+    order = order[experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))]
+    person = rows.user
+    if rows.member is not None:
+        order = order[np.lexsort((day[order], rows.member[order], rows.user[order]))]
+        new = np.diff(rows.user[order], prepend=-1).astype(bool)
+        new[1:] |= rows.member[order][1:] != rows.member[order][:-1]
+        person = np.empty(len(rows.user), np.int64)
+        person[order] = np.cumsum(new)
     values = rows.values[_VALUE][order]
     if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
         raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {st.LARGEST_SUMMAND:.3g}")
-    units.refuse_repeats(~(np.diff(user) | np.diff(day[order])).astype(bool), of_days=True)
-    n, v, inverse, around = states_of(user, values, rows.values[_LISTS][order])
-    counts = [np.ones(len(n)), n == 1, n == 2, n - 1]
-    cells = ms.Groups.of_cells(rows.experiments, days, day[order] * len(rows.experiments) + experiment)
+    units.refuse_repeats(~(np.diff(person[order]) | np.diff(day[order])).astype(bool), of_days=True)
+    n, mean, lists, around = states_of(person[order], values, rows.values[_LISTS][order])
+    weights = lists if by_lists else np.ones(len(n))
+    v, i = mean * weights, lists if by_lists else 1 / lists
+    states: list[Any] = [n - 1, v, weights, i, around]
+    if rows.member is not None:
+        place = np.lexsort((rows.member[order], day[order], rows.user[order]))
+        states = [_running(rows.user[order][place], _less_last(n, each)[place]) for each in states]
+        order = order[place]
+        last = np.flatnonzero(np.diff(rows.user[order], append=-1) | np.diff(day[order], append=-1))
+        order, states = order[last], [each[last] for each in states]
+        first = daily.first_places(rows.user[order])
+        n = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order))) + 1
+    more, v, weights, i, around = states
+    counts = [np.ones(len(n)), n == 1, n == 2, more]
+    cells = ms.Groups.of_cells(rows.experiments, days, day[order] * len(rows.experiments) + rows.experiment[order])
 
     def add_states_of(kind: str, counts: list[Any], **values: st.Floats) -> None:
         """Add the states, less those that they replace."""
         columns = (np.asarray(each, np.int64) for each in ms.KINDS[kind].cells(counts, **values))
-        changes = (each - np.where(n == 1, 0, np.concatenate([[0], each[:-1]])) for each in columns)
-        cells.add_up(totals, kind, "", changes)
+        cells.add_up(totals, kind, "", (_less_last(n, each) for each in columns))
 
-    add_states_of("arrivals", counts, v=v, i=inverse, ss=around)
+    add_states_of("arrivals", counts, v=v, w=weights, i=i, ss=around)
     if rows.before:
         (known,) = rows.before.values()
         b = known[order]
@@ -117,7 +174,7 @@ def _arrivals(totals: ms.Totals, days: tuple[str, ...]) -> st.Arrivals:
     """Sums of all experiments; variances are those within experiments."""
     experiments = by_name({key.candidate for key in totals.sums})
     sums = [_by_day(totals, "arrivals", name, days) for name in experiments]
-    arms, added = [each.moments("v", "users") for each in sums], reduce(add, sums)
+    arms, added = [each.ratio("v", "w").moments for each in sums], reduce(add, sums)
     freedom = [np.maximum(arm.n - 1, 0).astype(float) for arm in arms]
     spread = sum((np.nan_to_num(arm.variance) * n for arm, n in zip(arms, freedom, strict=True)), np.zeros(len(days)))
     of_all = sum(freedom, np.zeros(len(days)))
@@ -132,10 +189,10 @@ def _arrivals(totals: ms.Totals, days: tuple[str, ...]) -> st.Arrivals:
         users,
         once,
         twice,
-        mean=added.mean("v", "users"),
+        mean=added.ratio("v", "w").moments.mean,
         variance=variance,
         residual=residual,
-        inverse_lists=added.real("i") / np.where(users > 0, users, np.nan),
+        inverse_lists=added.real("i") * users / np.square(np.where(users > 0, added.real("w"), np.nan)),
         within=float(added.real("ss")[-1]) / more[-1] if more[-1] else float("nan"),
     )
 

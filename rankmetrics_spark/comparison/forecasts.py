@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, functions as F
 from scipy.special import ndtri
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.comparison import compared, table as tables
-from rankmetrics_spark.comparison.arrivals import arrivals
+from rankmetrics_spark.comparison import compared
+from rankmetrics_spark.comparison.arrivals import arrivals, differences
 from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.metrics import Metric
@@ -95,7 +95,8 @@ def outlooks(
         places = [place for place in chosen if rows[place]["design"] == design]
         pairs = [(rows[place][sch.BASELINE], rows[place][sch.EXPERIMENT]) for place in places]
         n_users = max(rows[place]["n_users"] for place in places)
-        rate = arrivals(_measured(users, metric, pairs, design == compared.PAIRED, n_users), metric, days)
+        measured = _measured(users, metric, pairs, design == compared.PAIRED, n_users)
+        rate = arrivals(measured, metric, days, by_lists=section.mean_over == "lists")
         outlook_of |= {place: outlook(rows[place], rate, section, targets[place]) for place in places}
     return [each for place in chosen if (each := outlook_of[place]) is not None]
 
@@ -174,12 +175,6 @@ def _measured(
     # A rate is as sure from a part of many users, and reading them all again would cost as much as the comparison.
     parts = 2 ** max(0, math.floor(math.log2(max(n_users, 1) / USERS_OF_SAMPLE)))
     rows = users.where(f"pmod(xxhash64({sch.USER}), {parts}) = 0") if parts > 1 else users
-    experiment = F.col(sch.EXPERIMENT).cast("string")
     if not is_paired:
-        return rows.where(experiment.isin([*{name for pair in pairs for name in pair}]))
-    value = F.col(metric.column)
-    sides = [F.max(F.when(experiment == name, value)) for name in pairs[0]]
-    lists = F.min(F.expr(tables.lists_of(metric.column, users.columns)))
-    both = rows.where(experiment.isin([*pairs[0]])).groupBy(sch.USER, sch.DATE)
-    differences = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(sch.N_LISTS))
-    return differences.select("*", F.lit("difference").alias(sch.EXPERIMENT), F.lit(1).alias(sch.N_RELEVANT))
+        return rows.where(F.col(sch.EXPERIMENT).cast("string").isin([*{name for pair in pairs for name in pair}]))
+    return differences(rows, metric, pairs[0])

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.arrivals import arrivals
+from rankmetrics_spark.comparison.arrivals import arrivals, differences
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
-from rankmetrics_spark.comparison.table import UserTable
-from rankmetrics_spark.config import Comparison, Days, count, dates_in_words
+from rankmetrics_spark.comparison.table import UserTable, check_column
+from rankmetrics_spark.config import Comparison, Days, count, dates_in_words, refuse
 from rankmetrics_spark.engines import AnyTable, few_rows, spark_table, told_as_read
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, TEST_NAME
+from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, TEST_NAME
 from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
 from rankmetrics_spark.words import UNIT, UNITS
 
@@ -34,7 +34,7 @@ class Plan:
     Attributes:
         metric: Name of the metric.
         days: The stored days.
-        mean: The metric's mean over the users of these days.
+        mean: The metric's mean over the users, or lists, of these days; with ``baseline``, that of the baseline.
         rows: One per day. ``day``: its number. ``date``: the stored day; None for an expected one. ``basis``:
             ``measured`` or ``expected``. ``users``: distinct users of the whole test until then.
             ``standard_deviation`` of their means, after CUPED where there are earlier days. ``smallest_effect`` that
@@ -49,7 +49,8 @@ class Plan:
         furthest: The last day that the stored ones allow to expect.
         design: How the test is planned.
         without: Days between the stored ones that are published without the metric.
-        units: What people call the users.
+        units: What people call the users, or the clusters of a column.
+        over: What means are over: ``users`` or ``lists``.
     """
 
     metric: str
@@ -65,15 +66,20 @@ class Plan:
     design: Design
     without: tuple[str, ...] = ()
     units: str = field(default_factory=lambda: str(UNITS), repr=False)
+    over: str = "users"
 
     @property
     def test(self) -> str:
         """What a smallest change is, in words."""
-        baseline, candidate = (f"{100 * share:.3g}" for share in self.design.shares)
+        shares = " / ".join(f"{100 * share:.3g}" for share in self.design.shares)
+        who = f"{shares} % of the {self.units}" if len(self.design.shares) > 1 else f"the same {self.units} in both"
+        n, corrected = self.design.comparisons, "not corrected for further comparisons"
+        if n > 1:
+            corrected = f"corrected: at the smallest step of {n} comparisons, a level of {self.design.level:.3g}"
         return (
-            f"the smallest change of {self.metric} (mean {self.mean:.4g}) that a test with {baseline} / {candidate} % "
-            f"of the {self.units} finds with a probability of {100 * self.design.power:.3g} %; "
-            f"{100 * self.design.confidence:.3g} % intervals, not corrected for further comparisons"
+            f"the smallest change of {self.metric} (mean {self.mean:.4g}{' over lists' * (self.over == 'lists')}) that "
+            f"a test with {who} finds with a probability of {100 * self.design.power:.3g} %; "
+            f"{100 * self.design.confidence:.3g} % intervals, {corrected}"
         )
 
     @property
@@ -122,6 +128,7 @@ class Plan:
             "mean": self.mean,
             "stored_days": list(self.days.dates),
             "missing_days": list(self.days.missing),
+            "level": self.design.level,
             **{name: getattr(self, name) for name in needed},
             "days": list(self.rows),
         }
@@ -142,12 +149,15 @@ def plan(
     confidence: float = 0.95,
     power: float = 0.8,
     tuning_users: int = 10_000,
+    comparisons: int = 1,
+    baseline: str | None = None,
+    mean_over: str = "users",
+    cluster: str | None = None,
 ) -> Plan:
     """How long does a test have to run? From per-user metrics of stored days; runs small jobs at once.
 
     Distinct users and the spread of their means are measured by each stored day and expected for later ones: see
-    docs/comparing.md. The test is that of different users in both experiments, without a correction for further
-    comparisons.
+    docs/comparing.md. The test is that of different users in both experiments, unless there is a ``baseline``.
 
     Args:
         user_metrics: One row per (experiment_id, user_id, evaluation_date): ``read(spark, "out/user_metrics")``.
@@ -163,6 +173,11 @@ def plan(
         confidence: Of the intervals.
         power: Probability of finding the effect.
         tuning_users: Users at which intervals that are valid at every look are tightest.
+        comparisons: How many p-values are corrected together: the level is that of the smallest step of Holm and of
+            Benjamini-Hochberg.
+        baseline: Plan a paired replay, from the differences of ``experiment`` from it of the same users.
+        mean_over: ``lists``: plan a mean over all lists.
+        cluster: A column whose values, such as households, will be assigned as a whole; users are clusters then.
 
     Returns:
         One row per day, and when the effect is found.
@@ -171,9 +186,14 @@ def plan(
         ConfigError: A wrong argument, or more days than the stored ones allow to expect.
         InputError: There are no such days, or a single user.
     """
-    Comparison.read({"confidence": confidence, "power": power})
-    design = Design(_shares(shares), confidence, power, tuning_users)
+    by_lists = Comparison.read({"confidence": confidence, "power": power, "mean_over": mean_over}).mean_over == "lists"
+    design = Design(_shares(shares), confidence, power, tuning_users, comparisons)
     count(1, 10**12)("tuning_users", tuning_users)
+    count(1, 10**6)("comparisons", comparisons)
+    if before is not None and (by_lists or cluster is not None):
+        raise refuse("before", [*before], "null with mean_over: lists or cluster: CUPED works with one value per user")
+    if baseline is not None and (experiment is None or design.shares != (0.5, 0.5)):
+        raise refuse("baseline", baseline, "null, or one with experiment, the candidate, and without shares")
     if days is not None:
         count(1, MOST_DAYS)("days", days)
     if users is not None:
@@ -185,10 +205,19 @@ def plan(
         raise ConfigError(
             f"experiment is null, and {UNITS} may be in several tests; allowed: an arm, such as layout:new"
         )
-    table = _of_experiment(table, experiment)
-    earlier = None if before is None else published_days(table, *before, "before")
-    stored, without = _stored_days(table, chosen, dates or (None, None), earlier)
-    growth = arrivals(table, chosen, stored, earlier)
+    kept = [] if cluster is None else [cluster]
+    for name in kept:
+        check_column(table.columns, name, "cluster")
+    of_baseline = None if baseline is None else _of_experiment(table, baseline)
+    own = _of_experiment(table, experiment)
+    if baseline is not None:
+        pair, design = (baseline, str(experiment)), replace(design, shares=(1.0,))
+        own = differences(table, chosen, pair, *kept, *[CONVENTION_HASH] * (CONVENTION_HASH in table.columns))
+    earlier = None if before is None else published_days(own, *before, "before")
+    stored, without = _stored_days(own, chosen, dates or (None, None), earlier)
+    growth = arrivals(own, chosen, stored, earlier, by_lists, cluster)
+    if of_baseline is not None:
+        growth = replace(growth, mean=arrivals(of_baseline, chosen, stored, None, by_lists).mean)
     if not growth.users[-1] >= 2:
         raise InputError(f"{stored.text}: {growth.users[-1]:.0f} {UNITS} have a value of {chosen}; allowed: at least "
                          f"2, since one {UNIT} has no spread")  # fmt: skip
@@ -201,7 +230,9 @@ def plan(
         more = f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back"
         raise ConfigError(f"days is {days}, and {_in_words(growth.days)} {'is' if growth.days == 1 else 'are'} stored; "
                           f"allowed: up to {growth.furthest}, {more}")  # fmt: skip
-    return replace(planned(str(chosen), stored, growth, design, (days, effect, users)), without=without)
+    result = planned(str(chosen), stored, growth, design, (days, effect, users))
+    units = result.units if cluster is None else f"clusters of {cluster}"
+    return replace(result, without=without, units=units, over=mean_over)
 
 
 def planned(

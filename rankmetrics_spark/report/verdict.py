@@ -203,8 +203,8 @@ def outlook_sentence(outlook: "Outlook") -> str:
     elif outlook.days:
         text = f"no new {UNITS} arrive; if the same ones keep coming, {takes} ({looks}) to be found{chance}"
     elif outlook.has_new_users:
-        text = f"if {UNITS} keep arriving as they do, {_days(outlook.furthest)} {find}, perhaps smaller ones too; "
-        text += f"{effect}{limit}{',' if limit else ''} takes {users} to be found{chance}"
+        text = f"if {UNITS} keep arriving as they do, {_days(outlook.furthest)} {find}{chance}, perhaps smaller ones "
+        text += f"too; {effect}{limit}{',' if limit else ''} takes {users}"
     else:
         text = f"no new {UNITS} arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
         text += f"not of {effect}{limit}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from rankmetrics_spark.statistics.corrections import strictest_level
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.sequential import AnyLook
 from rankmetrics_spark.statistics.significance import minimum_detectable_effect
@@ -131,16 +132,24 @@ class Design:
     """How a test is planned.
 
     Attributes:
-        shares: Of all users, those of the baseline and of the candidate.
+        shares: Of all users, those of the baseline and of the candidate; (1,) where the same ones are in both, and
+            effects and variances are those of their differences.
         confidence: 1 - level of the two-sided test.
         power: Probability of finding the effect.
         tuning_users: Users at which intervals that are valid at every look are tightest.
+        comparisons: How many p-values are corrected together.
     """
 
-    shares: tuple[float, float] = (0.5, 0.5)
+    shares: tuple[float, ...] = (0.5, 0.5)
     confidence: float = 0.95
     power: float = 0.8
     tuning_users: int = 10_000
+    comparisons: int = 1
+
+    @property
+    def level(self) -> float:
+        """That of the smallest step of Holm and of Benjamini-Hochberg, and of each step of Bonferroni."""
+        return strictest_level(round(1 - self.confidence, 12), self.comparisons, "holm")
 
     def smallest_effects(self, users: Floats, variance: Floats) -> tuple[Floats, Floats]:
         """(g,) smallest difference of two means that the test finds, looked at once, and at any number of looks.
@@ -154,18 +163,16 @@ class Design:
         """
         arms = [np.floor(np.round(share * users, 6)) for share in self.shares]
         arms = [np.where(arm < 2, np.nan, arm) for arm in arms]
-        errors = [variance / arm for arm in arms]
-        squared = errors[0] + errors[1]
+        inverse = np.sum([1 / arm for arm in arms], axis=0)
         with np.errstate(invalid="ignore"):
-            df = (1 / arms[0] + 1 / arms[1]) ** 2 / sum(1 / (arm**2 * (arm - 1)) for arm in arms)
-        n, level = arms[0] + arms[1], 1 - self.confidence
-        critical = AnyLook(self.tuning_users, level).critical(n, df, level)
-        test = (np.sqrt(squared), df, self.confidence, self.power)
+            df = inverse**2 / np.sum([1 / (arm**2 * (arm - 1)) for arm in arms], axis=0)
+        critical = AnyLook(self.tuning_users, 1 - self.confidence).critical(np.sum(arms, axis=0), df, self.level)
+        test = (np.sqrt(variance * inverse), df, 1 - self.level, self.power)
         return minimum_detectable_effect(*test), minimum_detectable_effect(*test, critical=critical)
 
     def users_needed(self, effect: float, variance: float) -> int:
         """Users, of all arms, that one look needs to find an effect in the metric's unit: normal approximation."""
-        quantiles = ndtri(0.5 + self.confidence / 2) + ndtri(self.power)
+        quantiles = ndtri(self.power) - ndtri(self.level / 2)
         return int(np.ceil(variance * sum(1 / share for share in self.shares) * (quantiles / effect) ** 2))
 
 

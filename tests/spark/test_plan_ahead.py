@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
-from statsmodels.stats.power import TTestIndPower
+from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from rankmetrics_spark import plan
+from rankmetrics_spark import compare, plan
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import Call
 from tests.helpers.messages import cases, messages
@@ -196,6 +198,99 @@ def test_days_without_the_metric_are_no_days_without_new_users(spark: SparkSessi
     measured = "measured on 2026-11-08 to 2026-11-10 (2 of 3 days); "
     assert result.basis.startswith(f"{measured}ap was not stored on 2026-11-09; day 3 is expected")
     assert other.basis.startswith(f"{measured}1 of 3 days is not published: 2026-11-09; day 3 is expected")
+
+
+PERIOD: dict[str, Any] = {"dates": (DAYS[0], DAYS[-1])}
+BY_LISTS, BY_HOUSEHOLD = {"mean_over": "lists"}, {"cluster": "household"}
+
+
+@pytest.mark.parametrize("options", [BY_LISTS, BY_HOUSEHOLD, BY_LISTS | BY_HOUSEHOLD], ids=["lists", "cluster", "both"])
+def test_ratios_and_clusters_are_planned_with_the_errors_of_their_comparison(
+    spark: SparkSession, options: dict[str, Any]
+) -> None:
+    number = F.expr("int(substring(user_id, 2))")
+    rows = table(spark, [row for row in log() if row[0] != "c"])
+    # Households of up to three users of an experiment; a few users have none.
+    home = F.when(number % 7 > 0, F.concat("experiment_id", (number / 6).cast("int")))
+    users = rows.withColumn("household", home)
+    squared = 0.0
+    for day in (2, 5):
+        arms = [plan(users, "ap", 5, experiment=name, **PERIOD, **options) for name in "ab"]
+        squared = sum(arm.rows[day - 1]["standard_deviation"] ** 2 / arm.rows[day - 1]["users"] for arm in arms)
+        (row,) = compare(users, "a", metrics="ap", dates=(DAYS[0], DAYS[day - 1]), **options).collect()
+        assert squared == pytest.approx(row["standard_error"] ** 2, rel=1e-9)
+        assert [arm.rows[day - 1]["users"] for arm in arms] == [row["n_users_baseline"], row["n_users_candidate"]]
+    assert arms[0].mean == pytest.approx(row["mean_baseline"])
+    said = "% of the clusters of household finds" if "cluster" in options else "over lists) that a test with 50 / 50 %"
+    assert said in plan(users, "ap", 5, **PERIOD, **options).test
+    once = plan(users, "ap", 12, "20%", **PERIOD, **options)
+    assert plan(users.repartition(7, F.rand(1)), "ap", 12, "20%", **PERIOD, **options) == once
+
+
+def test_a_replay_is_planned_with_the_differences_of_its_users_and_a_family_with_its_smallest_step(
+    spark: SparkSession,
+) -> None:
+    rows = [row for row in log(users=60) if row[0] == "a"]
+    rng = random.Random(4)
+    both = rows + [("b", *row[1:5], row[5] and row[5] + rng.gauss(0.1, 0.2), *row[6:]) for row in rows]
+    users, pair = table(spark, both), {"baseline": "a", "experiment": "b", **PERIOD}
+    result = plan(users, "ap", 5, "10%", comparisons=4, **pair)
+    (row,) = compare(users, "a", metrics="ap", **PERIOD).collect()
+    last, mean = result.rows[-1], row["mean_baseline"]
+    assert row["design"] == "paired" and last["users"] == row["n_users"]
+    assert last["standard_deviation"] / math.sqrt(last["users"]) == pytest.approx(row["standard_error"], rel=1e-9)
+    assert (result.mean, result.effect) == (pytest.approx(mean), pytest.approx(0.1 * mean))
+    power = TTestPower().power(last["smallest_effect"] / last["standard_deviation"], last["users"], 0.0125)
+    assert power == pytest.approx(0.8, abs=0.005) and result.as_dict()["level"] == 0.0125
+    assert "a test with the same users in both finds with a probability of 80 %" in result.test
+    assert result.test.endswith("corrected: at the smallest step of 4 comparisons, a level of 0.0125")
+    far = plan(users, "ap", 5, "0.1%", comparisons=4, **pair)
+    sd = plan(users, "ap", 15, **pair).rows[-1]["standard_deviation"]
+    needed = TTestPower().solve_power(0.001 * mean / sd, alpha=0.0125, power=0.8)
+    assert far.users_needed == pytest.approx(needed, rel=1e-3)
+    by_lists = plan(users, "ap", 5, **pair, **BY_LISTS).rows[-1]  # type: ignore[arg-type]
+    (row,) = compare(users, "a", metrics="ap", **PERIOD, **BY_LISTS).collect()  # type: ignore[arg-type]
+    error = by_lists["standard_deviation"] / math.sqrt(by_lists["users"])
+    assert error == pytest.approx(row["standard_error"], rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, BY_LISTS, BY_HOUSEHOLD, {"baseline": "a"}, {"comparisons": 4}], ids=str)
+def test_a_test_finds_the_planned_effect_in_80_of_100(spark: SparkSession, options: dict[str, Any]) -> None:
+    """1,000 tests of the planned size; households of three users, and users with 1 to 20 lists whose values go with
+    their number.
+    """
+    rng, n, draws, is_paired = np.random.default_rng(7), 300, 1_000, "baseline" in options
+
+    def users(total: int, effect: float = 0.0, of_test: int = n) -> pd.DataFrame:
+        """Users of both experiments; with clusters, three of a household after each other, who are alike."""
+        lists = np.minimum(1 + rng.geometric(0.3, (2, total)), 20)
+        alike = 3 if "cluster" in options else 1
+        level = 0.4 + 0.01 * lists + rng.normal(0, 0.1, (2, total // alike)).repeat(alike, axis=1)
+        level += rng.gamma(1, 0.1, lists.shape)
+        if is_paired:
+            level[1], lists[1] = level[0] + rng.normal(0, 0.05, total), lists[0]
+        level[1] += effect
+        names = [f"{side}{i}" for side in "ab" for i in range(total)]
+        own: dict[str, Any] = {
+            "user_id": [name[is_paired:] for name in names],
+            "n_lists": lists.ravel(),
+            "ap": level.ravel(),
+        }
+        own |= {"household": [f"{name[0]}{int(name[1:]) // 3}" for name in names]}
+        test = np.tile(np.arange(total) // of_test, 2)
+        own |= {"experiment_id": np.repeat(["a", "b"], total), "n_relevant": 1, "evaluation_date": DAYS[0]}
+        return pd.DataFrame(own | {"test": test})
+
+    units = n // 3 if options == BY_HOUSEHOLD else n
+    replay = {"experiment": "b"} if is_paired else {}
+    planned = plan(users(30_000), "ap", 1, users=units if is_paired else 2 * units, **options, **replay)
+    level = planned.design.level
+    frame = users(n * draws, planned.rows[0]["smallest_effect"])
+    own = {name: options[name] for name in ("mean_over", "cluster") if name in options}
+    rows = compare(frame.drop(columns="evaluation_date"), "a", segments="test", correction="none", **own).to_pandas()
+    rows = rows[rows["segment"] != "all"]
+    assert len(rows) == draws and np.mean(rows["p_value"] < level) == pytest.approx(0.8, abs=0.03)
 
 
 @pytest.mark.parametrize(("options", "message"), messages("plans"))

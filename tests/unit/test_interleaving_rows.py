@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.statistics import POWERS, limbs_of
@@ -125,6 +126,24 @@ def test_no_evidence_is_not_told_as_no_difference() -> None:
     assert f"Chance alone could explain this (p = {p:.3f})." in result
     assert "no difference" not in result.lower()
     assert "more than once" not in result
+
+
+def test_users_are_planned_by_the_power_of_statsmodels_at_the_smallest_step_of_all_pairs() -> None:
+    values = [0.5] * 55 + [0.0] * 40 + [-0.5] * 50
+    pairs = {("a", "b"): sums(values), ("a", "c"): sums(values[::-1]), ("b", "c"): sums([0.0] * 9)}
+    for level, rules in ((0.05 / 3, {}), (0.05, {"correction": "none"})):
+        row, _, still = rows(pairs, Preferences(**{**vars(RULES), "effect": "4%", "power": 0.9, **rules}))
+        power = TTestPower().power(row["smallest_effect"] / np.std(values, ddof=1), len(values), level)
+        assert power == pytest.approx(0.9, abs=0.005)
+        needed = TTestPower().solve_power(0.04 / np.std(values, ddof=1), alpha=level, power=0.9)
+        assert row["users_needed"] == pytest.approx(needed, rel=0.01)
+        assert np.isnan([still["smallest_effect"], still["users_needed"]]).all()
+        found = f"{np.ceil(1000 * (0.5 + row['smallest_effect'])) / 10:.1f} % or more"
+        takes = f"54.0 % takes about {row['users_needed']:,.0f} users to be found with a probability of 90 %"
+        assert f"{takes}; 145 find {found}." in row["sentence"] and "takes" not in still["sentence"]
+    any_look = rows(pairs, Preferences(**{**vars(RULES), "effect": 0.04, "looks": "any"}))[0]
+    assert any_look["smallest_effect"] > row["smallest_effect"] and any_look["users_needed"] > row["users_needed"]
+    assert "145 users are enough to find " in sentence(values) and "users are enough" not in sentence([0.5] * 30)
 
 
 def test_a_preference_that_does_not_hold_at_every_look_says_so() -> None:

@@ -58,6 +58,8 @@ def interleaving(
     looks: Literal["one", "any"] = "one",
     first_rank: int = 1,
     max_invalid_fraction: float = 0.01,
+    power: float = 0.8,
+    effect: float | str | None = None,
 ) -> eng.ResultTable:
     """Compare rankers by the clicks on lists that they made together; every user counts once.
 
@@ -86,6 +88,9 @@ def interleaving(
         first_rank: What the columns of ranks call the first rank: 1 or 0.
         max_invalid_fraction: Largest fraction of rows that are left out: faulty ones, and those that repeat a rank of
             their list.
+        power: Probability of finding ``smallest_effect``, and ``effect`` with ``users_needed``, at the level of the
+            smallest step of the correction.
+        effect: To plan for: how far the preference is from 0, such as ``"2%"`` for a ranker that wins 52 %.
 
     Returns:
         One row per pair (ranker_a, ranker_b), lazy like any DataFrame; see docs/interleaving.md for its columns. The

@@ -1,7 +1,7 @@
 """Sums by pair of rankers -> preferences with intervals and tests, a check of the draft, and a sentence per pair."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from rankmetrics_spark.words import UNIT, UNITS, p_value
 COLUMNS = sch.columns(
     "string: ranker_a ranker_b credit; long: n_users users_a users_b n_lists n_lists_clicked lists_a lists_b "
     "lists_tied clicks_a clicks_b; double: preference ci_low ci_high p_value p_adjusted p_sign sequential_ci_low "
-    "sequential_ci_high p_sequential; long: tuning_users; string: looks; double: confidence; long: slots_a slots_b; "
+    "sequential_ci_high p_sequential; long: tuning_users; string: looks; double: confidence power "
+    "smallest_effect effect users_needed; long: slots_a slots_b; "
     f"array<double>: draft_shares; double: p_draft; long: {' '.join(credits.LOG_COUNTS)}; string: sentence"
 )
 #: A p-value of the draft below this one: the slots are not drawn by fair coins.
@@ -37,6 +38,8 @@ class Preferences(cfg.Section):
     ranks: Mapping[str, str] = cfg.key({}, cfg.two_ranks)
     baseline: str | None = cfg.key(None, cfg.text)
     confidence: float = cfg.key(0.95, cfg.number(0, 1, inclusive=False))
+    power: float = cfg.key(0.8, cfg.number(0, 1, inclusive=False))
+    effect: float | None = cfg.key(None, cfg.number(0, 0.5, inclusive=False, share=True))
     correction: str = cfg.key("holm", cfg.choice(*st.CORRECTIONS))
     tuning_users: int = cfg.key(10_000, cfg.count(2, 10**12))
     looks: str = cfg.key("one", cfg.choice("one", "any"))
@@ -60,8 +63,12 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
     of_log = dict(zip(credits.LOG_COUNTS, map(int, counts), strict=True))
     place = {name: at for at, name in enumerate(credits.Draft(request.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
-    credit = "balanced" if request.ranks else "team"
-    about = {"credit": credit, "looks": request.looks, "confidence": request.confidence, **of_log}
+    about = {
+        "credit": "balanced" if request.ranks else "team",
+        "looks": request.looks,
+        **{name: getattr(request, name) for name in ("confidence", "power", "effect")},
+    }
+    about |= of_log
     if not pairs:
         why = "No row names a ranker, so nothing is compared."
         if len(names) == 1:
@@ -76,18 +83,34 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         {"ranker_a": one, "ranker_b": other, **about, **{name: values[at] for name, values in numbers.items()}}
         for at, (_, _, one, other) in enumerate(pairs)
     ]
-    n_compared = sum(not is_unknown(row["p_value"]) for row in rows) if request.correction != "none" else 1
+    n_compared = _n_compared([row["p_value"] for row in rows], request)
     return [row | {"sentence": sentence(row, n_compared)} for row in rows]
+
+
+def _n_compared(p_values: Any, request: Preferences) -> int:
+    """How many p-values are corrected together."""
+    return sum(not is_unknown(p) for p in p_values) if request.correction != "none" else 1
 
 
 def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     """Return the columns of the pairs, from (g, c) sums, as ``PAIR_SUMS`` names them."""
     sums = st.Sums(credits.PAIR_SUMS, table)
     counts = {name: sums[name].tolist() for name in (*credits.LIST_COUNTS, *credits.USER_COUNTS)}
-    test = st.paired_t(sums.moments("v", "n_users"), request.confidence)
-    rule = st.AnyLook(request.tuning_users, 1 - request.confidence)
-    looks = st.over_looks(test, sums["n_users"], rule, request.confidence)
-    decides = looks if request.looks == "any" else test
+    users, n = sums.moments("v", "n_users"), sums["n_users"].astype(float)
+    test, rule = st.paired_t(users, request.confidence), st.AnyLook(request.tuning_users, 1 - request.confidence)
+    looks, any_look = st.over_looks(test, sums["n_users"], rule, request.confidence), request.looks == "any"
+    decides = looks if any_look else test
+    compared = _n_compared(test.p_value.tolist(), request)
+    design = st.Design((1.0,), request.confidence, request.power, request.tuning_users, compared)
+    # Users who are all alike do not say how many would show what.
+    error = np.where(test.standard_error > 0, test.standard_error, np.nan)
+    smallest = design.smallest_effects(n, np.square(error) * n)[any_look]
+    effect = np.full(len(n), np.nan if request.effect is None else request.effect)
+    needed = st.users_needed(n, effect, error, 1 - design.level, request.power)
+    if any_look:
+        needed = rule.users_needed(
+            replace(test, difference=effect, standard_error=error), n, design.level, request.power
+        )
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
@@ -99,6 +122,8 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
         "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
         **{f"sequential_{name}": getattr(looks, name).tolist() for name in ("ci_low", "ci_high")},
         "p_sequential": looks.p_value.tolist(),
+        "smallest_effect": smallest.tolist(),
+        "users_needed": needed.tolist(),
         "tuning_users": [request.tuning_users] * len(table),
         "draft_shares": shares,
         "p_draft": p_draft.tolist(),
@@ -181,7 +206,17 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     if row["p_adjusted"] < alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    return " ".join(filter(None, (first, chance, wait, f"{won}; {UNITS}: {n:,}.")))
+    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _found_with_power(row)
+    return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
+
+
+def _found_with_power(row: Mapping[str, Any]) -> str:
+    """What so many users find, and how many find the effect that was asked for."""
+    least, power = np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000, f"{100 * row['power']:.3g} %"
+    if is_unknown(row["effect"]):
+        return f"{row['n_users']:,} {UNITS} are enough to find {_percent(least)} or more with a probability of {power}."
+    takes = f"{_percent(0.5 + row['effect'])} takes about {row['users_needed']:,.0f} {UNITS}"
+    return f"{takes} to be found with a probability of {power}; {row['n_users']:,} find {_percent(least)} or more."
 
 
 def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
