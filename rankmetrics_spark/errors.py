@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from unicodedata import category
 
 from rankmetrics_spark.doors import data_of, text_of
@@ -202,6 +202,22 @@ _LONGEST_CHECKED = 2_000
 _SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 
 
+#: Name -> a sentence that would take several lines of code, with places for values as ``str.format`` has them.
+SENTENCES: dict[str, str] = data_of(__name__, "refusals")
+
+ErrorT = TypeVar("ErrorT", bound="RankmetricsError")
+
+
+def said(sentence: str, /, **values: object) -> str:
+    """A sentence by its name, with values; those of a list have commas between them.
+
+    >>> said("by_date_without_files", path="out")[:45]
+    "cannot write to 'out' with sink.layout 'by_da"
+    """
+    lists = {name: ", ".join(map(str, value)) for name, value in values.items() if isinstance(value, (list, tuple))}
+    return SENTENCES[sentence].format(**values | lists)
+
+
 class RankmetricsError(Exception):
     """Root of every error that this package raises on purpose; no message holds a password. Exit code 1.
 
@@ -221,6 +237,11 @@ class RankmetricsError(Exception):
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""
         super().__init__(one_line(str(message)))
+
+    @classmethod
+    def of(cls: type[ErrorT], sentence: str, /, **values: object) -> ErrorT:
+        """An error with a sentence of ``refusals.json``, which has places for these values."""
+        return cls(said(sentence, **values))
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows: the sentence; with ``RANKMETRICS_TRACE`` set, everything."""
@@ -390,10 +411,7 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
         cure = f"PYSPARK_PYTHON={sys.executable} in the environment before the session starts"
         if "rankmetrics_spark" in found[0]:
             cure = "rankmetrics_spark.engines.spark.send_package(spark) once per session of a Spark Connect server"
-        return RankmetricsError(
-            f"Spark's workers run another Python than this process: {found[0]}; allowed: {cure}, or the same packages "
-            "on every worker"
-        )
+        return RankmetricsError.of("other_python", problem=found[0], cure=cure)
     return None
 
 
@@ -429,9 +447,7 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
         elif isinstance(cause, (ConnectionRefusedError, ConnectionResetError)) or (
             type(cause).__name__ == "Py4JNetworkError"
         ):
-            failure = failure or RankmetricsError(
-                f"Spark's Java process has ended, as it does when it runs out of memory or is killed; {_MORE_MEMORY}"
-            )
+            failure = failure or RankmetricsError.of("java_ended", cure=_MORE_MEMORY)
         cause = cause.__cause__ or cause.__context__
     return failure
 

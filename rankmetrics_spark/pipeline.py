@@ -167,9 +167,7 @@ def evaluate(
     compared = replace(cfg.Comparison.of(keywords), tests=cfg.tests("tests", tests or {}))
     cfg.check_tests(compared, options)
     if gated := [name for name, own in compared.tests.items() if own.gates]:
-        raise ConfigError(
-            f"tests.{gated[0]}.gates is given, and evaluate publishes nothing; allowed: a run of a config"
-        )
+        raise ConfigError.of("gates_without_run", test=gated[0])
     cfg.check_units(compared, cuped=covariate is not None and compared.is_requested)
     eng.explain_in_notebooks()
     others = (), None, events, None, assignments, compared, machine_judgements
@@ -455,9 +453,7 @@ class Result(Presentation):
         """
         allowed = cfg.Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         if others := [name for name in allowed.gates if name in cfg.PAST]:
-            raise ConfigError(
-                f"gates: {others[0]} is held against earlier days, which a run of a config has; allowed: rates"
-            )
+            raise ConfigError.of("gate_on_earlier_days", name=others[0])
         findings = check(self._tables, allowed, self._comparison)
         if not self._tables.by_test:  # the arms of tests are known to be there
             names = [str(name) for name, count in findings.counts.items() if count["lists"]]

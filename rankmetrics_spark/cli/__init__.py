@@ -209,9 +209,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
     flags = [name for name, value in tables.items() if value]
     if style == "csv" and len(flags) > 1:
-        raise ConfigError(
-            f"--format csv is one table, and {' and '.join(flags)} are given; allowed: one of them, or json"
-        )
+        raise ConfigError.of("csv_of_one_table", flags=" and ".join(flags))
     _ = request.comparison  # refused before an engine is started
     choice = opts.choose_for(folder, engine, master)
     if request.over_time:

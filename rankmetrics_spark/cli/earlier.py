@@ -48,9 +48,7 @@ class CompareRequest(SimpleNamespace):
         check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
         of_users = {"--losses": self.losses, "--gains": self.gains}
         if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
-            raise ConfigError(
-                f"{' and '.join(flags)} without a --baseline; allowed: --baseline, whose users are compared"
-            )
+            raise ConfigError.of("without_baseline", flags=" and ".join(flags))
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):
@@ -59,9 +57,7 @@ class CompareRequest(SimpleNamespace):
         unused = [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]
         if self.over_time and unused:
             given = " and ".join(map(section.path_of, unused))
-            raise ConfigError(
-                f"--over-time is given with {given}; allowed: compare without --over-time, which has them"
-            )
+            raise ConfigError.of("not_over_time", given=given)
         return section
 
 

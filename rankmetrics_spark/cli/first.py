@@ -130,10 +130,7 @@ def with_events(first: tools.FirstConfig, request: InitRequest, roles: Mapping[s
         columns = dict(tools.guesses(log.rows, roles, placed=log.roles))
         return replace(first, log=log, columns=columns, found=found_in(columns))
     if "kind" in found.columns and not found.grades:
-        raise ConfigError(
-            f"no kind of event in '{request.events}' looks like one that counts: {', '.join(found.others[:6])}; "
-            "allowed: a config with events.grades: {KIND: GRADE}"
-        )
+        raise ConfigError.of("no_kind_that_counts", events=request.events, kinds=found.others[:6])
     columns.pop("relevance", None)
     return replace(first, events=request.events, found=found, columns=columns)
 
@@ -182,8 +179,7 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
     first = replace(first, baseline=baseline, relevant_from=relevant)
     if (stars := first.all_relevant) and not asks():
         grades = ", ".join(f"{grade:g}" for grade in first.grades[:6])
-        raise ConfigError(f"every value of '{stars}' is above 0 ({grades}), so every rated item would be a hit; "
-                          "allowed: --relevant-from GRADE, the smallest that is one")  # fmt: skip
+        raise ConfigError.of("every_value_relevant", stars=stars, grades=grades)
     return first
 
 
@@ -272,11 +268,7 @@ def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
         names = ", ".join(log.folds[:3]) + ", ..." * (len(log.folds) > 3)
         if asks() and click.confirm(f"Is each of {names} an experiment, not a fold of one?", False, err=True):
             return read(experiment_from="file")
-        raise ConfigError(
-            f"'{request.log}' holds {names}, which look like folds of one experiment, or are experiments; allowed: one "
-            "fold at a time, --experiment-from tag if each user is in one fold, --experiment-from file if each is an "
-            "experiment"
-        )
+        raise ConfigError.of("folds", log=request.log, names=names)
     return on_engine(lambda spark: sample_of_engine(spark, section))
 
 

@@ -121,10 +121,7 @@ def table_of_csv(style: str, compared: bool) -> str:
     if table is not None and style != "csv":
         raise err.ConfigError(f"--table {table} is given with --format {style}; allowed: --format csv with it")
     if table == "comparisons" and not compared:
-        raise err.ConfigError(
-            "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline, pairs: all, or "
-            f"one of {', '.join(name for name in rep.RESULT_TABLES if name != table)}"
-        )
+        raise err.ConfigError.of("nothing_compared", tables=[name for name in rep.RESULT_TABLES if name != table])
     return table or rep.RESULT_TABLES[0]
 
 
@@ -216,11 +213,7 @@ def loaded(
         source = document.get("source")
         own = source.get("where") if isinstance(source, Mapping) else None
         if own is not None and not _same_filter(str(own), str(where), document, date):
-            raise err.ConfigError(
-                f"--where is {where!r}, and source.where of the config is {str(own)!r}, which it would replace; "
-                "allowed: one of the two (a scheduler leaves the config its filter where RANKMETRICS_WHERE is empty, "
-                "or the bundle's variable where is null)"
-            )
+            raise err.ConfigError.of("two_filters", where=where, own=str(own))
     # The folder is no override, because YAML reads an empty text as null.
     filters = [] if none else [f"source.where={where}"]
     sink = None if output is None else {"path": output}
@@ -238,9 +231,7 @@ def told_of(unit: str) -> None:
 def refuse_assignments(config: cfg.Config, what: str) -> None:
     """Refuse a config with assignments, for a command that reads the log as it is."""
     if config.assignments:
-        raise err.ConfigError(
-            f"assignments are given, and {what} reads no tests; allowed: a config without assignments and tests"
-        )
+        raise err.ConfigError.of("reads_no_tests", what=what)
 
 
 def _same_filter(own: str, where: str, document: Mapping[str, object], date: str | None) -> bool:
@@ -399,9 +390,7 @@ def choose_for(folder: str, engine: str | None, master: str | None) -> Choice:
     """The choice of a command that reads the tables of ``--input``; refuse a folder of this machine that is absent."""
     choice, path = choose(engine, master), cfg.local_path(folder)
     if choice.here and path is not None and not path.exists():
-        raise err.InputError(
-            f"--input '{folder}' is no folder; allowed: the output folder of an earlier run, which holds user_metrics"
-        )
+        raise err.InputError.of("no_folder_of_run", folder=folder)
     return choice
 
 

@@ -40,10 +40,7 @@ def preferences_of(spark: SparkSession, config: Config, effect: str | None = Non
     source, compared = config.source, config.comparison
     refuse_assignments(config, "interleaving")
     if source.team is None and not source.ranks:
-        raise ConfigError(
-            "source.team and source.ranks: neither given; allowed: one of the two, such as source.team: drafted_by, "
-            "the column with the ranker that drafted an item"
-        )
+        raise ConfigError.of("no_rankers")
     if source.team is not None and source.ranks:
         raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
     usual, given = Comparison(), as_dict(config)["comparison"]

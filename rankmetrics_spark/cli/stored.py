@@ -137,8 +137,7 @@ def plan_of(
     others = [options["days"], dates[0], before, options["baseline"], shares != [0.5, 0.5] or None]
     others += [*({*settings} - {"confidence", "power"}), options["comparisons"] != 1 or None]
     if labels and (options["experiment"] is None or any(value is not None for value in others)):
-        raise ConfigError("--human-labels is given without --experiment, or with what is about days; allowed: with "
-                          "--experiment, the baseline, and --effect, --users and --to")  # fmt: skip
+        raise ConfigError.of("half_labels")
 
     def planned(spark: SparkSession) -> Plan | list[LabelPlan]:
         """The plan; InputError where there is no such table, no such date, or a single user."""

@@ -303,9 +303,8 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         check_known("experiment", [name], sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
-        raise ConfigError(
-            f"{comparison.path_of('shares')} add up to {planned:.4g}, and name every experiment; allowed: 1 (within "
-            f"{fd.SHARES_WITHIN}), or less where an experiment of the log is not named"
+        raise ConfigError.of(
+            "shares_left_over", at=comparison.path_of("shares"), planned=planned, within=fd.SHARES_WITHIN
         )
 
 
@@ -336,11 +335,6 @@ def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: C
     """
     for gate in limits:
         if gate.metric not in metrics:
-            raise ConfigError(
-                f"gates: {unknown('metric', gate.metric, map(str, metrics))} (it has to be among metrics)"
-            )
+            raise ConfigError.of("gate_not_computed", problem=unknown("metric", gate.metric, map(str, metrics)))
         if gate.compares and comparison.baseline is None and not comparison.tests:
-            raise ConfigError(
-                f"gates: the gate on {gate.metric} is about a comparison, but comparison.baseline is "
-                "null; allowed: a comparison.baseline, or min"
-            )
+            raise ConfigError.of("gate_without_baseline", metric=gate.metric)

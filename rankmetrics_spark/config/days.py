@@ -111,8 +111,8 @@ class Days:
     def refuse_too_long(self, place: str) -> None:
         """Refuse more days than a period can have."""
         if self.length > MOST_DAYS:
-            raise ConfigError(
-                f"{place}: {self.first} to {self.last} has {self.length:,} days; allowed: up to {MOST_DAYS:,}"
+            raise ConfigError.of(
+                "too_many_days", place=place, first=self.first, last=self.last, length=self.length, most=MOST_DAYS
             )
 
     @classmethod
@@ -131,8 +131,7 @@ class Days:
         """
         first, last = day(place, first), day(place, last)
         if first > last:
-            raise ConfigError(f"{place}: the period begins on {first} and ends on {last}; allowed: an end that is not "
-                              "before the beginning")  # fmt: skip
+            raise ConfigError.of("period_backwards", place=place, first=first, last=last)
         known = sorted({*published})
         dates = tuple(each for each in known if first <= each <= last)
         if not dates:
@@ -279,10 +278,7 @@ class Period(Section):
         """
         dated = Period(self.first.replace(DATE_OF_RUN, date), self.last.replace(DATE_OF_RUN, date))
         if not dated.first <= date <= dated.last:
-            raise ConfigError(
-                f"{self.at} is {dated.first} to {dated.last}, and the evaluation date is {date}; allowed: a period "
-                "with the evaluation date in it"
-            )
+            raise ConfigError.of("date_outside_period", at=self.at, first=dated.first, last=dated.last, date=date)
         return dated
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankmetrics_spark.config.contents import ROWS_OF, is_by_columns, is_number, is_object, opened
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import ConfigError, InputError, said
 from rankmetrics_spark.schemas import ITEM, POSITION, RELEVANCE, SCORE, USER
 
 _MOST_BYTES = 1 << 28
-_PARSED_HERE = "it is parsed on this machine as a whole"
 
 
 class Row(NamedTuple):
@@ -108,9 +107,7 @@ SHAPES = (
 def _document(file: Path) -> Any:
     """The document of a file, with numbers as they are written; what a search of OpenSearch returns is unpacked."""
     if file.stat().st_size > _MOST_BYTES:
-        raise ValueError(
-            f"it has more than {_MOST_BYTES >> 20} MiB, and {_PARSED_HERE}; allowed: {ROWS_OF['json_document']}"
-        )
+        raise ValueError(said("document_too_large", most=_MOST_BYTES >> 20, other=ROWS_OF["json_document"]))
     with opened(file) as text:
         document = json.load(text, parse_float=str, parse_int=str)
     hits = document.get("hits") if isinstance(document, dict) else None
@@ -139,9 +136,7 @@ def _letor(file: Path, scores: Path | None) -> Iterator[Row]:
     for number, (line, score) in enumerate(pairs, start=1):
         if line is None or (scores and score is None):
             short, long = (file, scores) if line is None else (scores, file)
-            raise ValueError(
-                f"'{short}' has {number - 1:,} lines, and '{long}' has more; allowed: a score for each row"
-            )
+            raise ValueError(said("other_number_of_lines", short=short, n=number - 1, long=long))
         row = _ROW.match(line)
         if row is None or not (row["item"] or scores):
             raise ValueError(f"row {number:,} is {line[:60]!r}; allowed: grade qid:QUERY features # DOCUMENT")
@@ -151,9 +146,7 @@ def _letor(file: Path, scores: Path | None) -> Iterator[Row]:
 def _lines(file: Path) -> Iterator[str]:
     """The lines of a file without comments and empty ones."""
     if file.stat().st_size > 8 * _MOST_BYTES:
-        raise ValueError(
-            f"'{file}' has more than {_MOST_BYTES >> 27} GiB, and {_PARSED_HERE}; allowed: {ROWS_OF['letor']}"
-        )
+        raise ValueError(said("lines_too_large", file=file, most=_MOST_BYTES >> 27, other=ROWS_OF["letor"]))
     with opened(file) as text:
         yield from (line.strip() for line in text if line.strip() and line[0] != "#")
 
@@ -173,8 +166,7 @@ def parsed(file: Path, format: str, options: Mapping[str, str], is_log: bool) ->
     """
     rows = options.get("rows")
     if format == "letor" and is_log and not rows:
-        raise ConfigError(f"source.options.rows is missing, and '{file}' of letor holds scores alone; allowed: the "
-                          "file of SVMlight whose rows they are for")  # fmt: skip
+        raise ConfigError.of("scores_without_rows", file=file)
     try:
         if format == "letor":
             return [*(_letor(Path(rows), file) if is_log and rows else _letor(file, None))]

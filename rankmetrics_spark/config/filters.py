@@ -81,10 +81,7 @@ such as lower, date_trunc and coalesce
     starts, ends = [word.start for word in quoted], [word.end for word in quoted]
     unquoted = "''".join(sql[a:b] for a, b in zip([0, *ends], [*starts, len(sql)], strict=True))
     if bare_date := _BARE_DATE.search(unquoted):
-        raise ConfigError(
-            f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
-            f"allowed: '{bare_date[0]}' in quotes"
-        )
+        raise ConfigError.of("bare_date", path=path, date=bare_date[0])
     before = [None, *words]
     for token, last, last_but_one in zip(words, before, [None, *before], strict=False):
         if token.text == "(" and token.kind == "symbol":
@@ -107,10 +104,7 @@ def table_name(path: str, value: object) -> str:
     sql = text(path, value)
     refuse_substitution(path, sql)
     if not _TABLE_NAME.fullmatch(sql):
-        raise ConfigError(
-            f"{path} is {_cut(sql)!r}; allowed: the name of a table, such as main.logs.impressions, with backquotes "
-            "around a part that is not a word; files are read with a path"
-        )
+        raise ConfigError.of("no_table_name", path=path, sql=_cut(sql))
     return sql
 
 
@@ -131,10 +125,7 @@ def refuse_substitution(path: str, sql: str) -> None:
         ConfigError: The text holds ``${``.
     """
     if SUBSTITUTED in sql:
-        raise ConfigError(
-            f"{path} holds '{SUBSTITUTED}', which Spark replaces by a setting or an environment variable; "
-            "allowed: the value itself"
-        )
+        raise ConfigError.of("substitution", path=path, mark=SUBSTITUTED)
 
 
 def tokens(path: str, sql: str) -> Iterator[Token]:
@@ -152,10 +143,7 @@ def tokens(path: str, sql: str) -> Iterator[Token]:
         kind = match.lastgroup if match else None
         if match is None or kind is None or kind == "refused":
             part = match[0] if match else sql[at]
-            raise ConfigError(
-                f"{path} holds {_cut(part)!r} at character {at + 1}; allowed: a condition without comments, parameters "
-                "and statements, with other characters in quotes"
-            )
+            raise ConfigError.of("no_token", path=path, part=_cut(part), at=at + 1)
         if kind == "quoted":
             yield Token(kind, match[0][1:-1].replace("``", "`").lower(), at, match.end())
         elif kind != "space":
@@ -175,10 +163,7 @@ def _check_parenthesis(path: str, last: Token | None, last_but_one: Token | None
     name = f".{last.text}" if qualified else last.text
     near = [] if qualified else get_close_matches(name, KNOWN, n=1, cutoff=0.8)
     hint = f" did you mean '{near[0]}'?" if near else ""
-    raise ConfigError(
-        f"{path} calls {_cut(name)!r};{hint} allowed: functions of the values of a row, such as lower, date_trunc and "
-        "coalesce"
-    )
+    raise ConfigError.of("unknown_function", path=path, name=_cut(name), hint=hint)
 
 
 def _check_word(path: str, token: Token, last: Token | None, last_but_one: Token | None) -> None:
@@ -190,10 +175,7 @@ def _check_word(path: str, token: Token, last: Token | None, last_but_one: Token
     words = [word.text for word in (last_but_one, last) if word]
     if token.text == "from" and words in (["is", "distinct"], ["not", "distinct"]):
         return
-    raise ConfigError(
-        f"{path} holds the word {token.text.upper()}; allowed: a condition without a query (a column of that name in "
-        "backquotes)"
-    )
+    raise ConfigError.of("word_of_query", path=path, word=token.text.upper())
 
 
 def _check_amount(path: str, words: Sequence[Token]) -> None:
@@ -251,10 +233,7 @@ def _check_size(path: str, words: Sequence[Token]) -> None:
         if len(inside) + signs > DEEPEST:
             raise ConfigError(f"{path} is nested more than {DEEPEST} deep; allowed: at most {DEEPEST}")
         if opens and prod(inside) > MOST_WORK:
-            raise ConfigError(
-                f"{path} makes more than {MOST_WORK:,} times the work or text of a value with '{name.text}'; allowed: "
-                "less nesting, lengths and texts"
-            )
+            raise ConfigError.of("too_much_work", path=path, most=MOST_WORK, name=name.text)
 
 
 def _cut(part: str) -> str:

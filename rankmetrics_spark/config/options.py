@@ -273,9 +273,8 @@ class Options(fd.Section):
         rule: object = self.convention
         super().__post_init__()
         if scored := [metric for metric in self.metrics if metric.needs == "scores" and self.lacks("score")]:
-            raise ConfigError(
-                f"{self.path_of('metrics')}: '{scored[0]}' needs scores, but {self.path_of('columns')}.score is null; "
-                "allowed: a column with scores"
+            raise ConfigError.of(
+                "metric_without_scores", at=self.path_of("metrics"), metric=scored[0], columns=self.path_of("columns")
             )
         _check_segments(self)
         _check_knobs(self, rule)
@@ -352,9 +351,8 @@ def _check_segments(options: Options) -> None:
     in_list = {name.lower() for name in options.list}
     for name in options.segments:
         if name.lower() in in_list:
-            raise ConfigError(
-                f"{options.path_of('segments')}: '{name}' is in {options.path_of('list')} too; "
-                "allowed: a column in one of them, since a segment holds whole users"
+            raise ConfigError.of(
+                "segment_in_list", at=options.path_of("segments"), name=name, list_path=options.path_of("list")
             )
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:

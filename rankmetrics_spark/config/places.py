@@ -44,11 +44,8 @@ def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
         place = section.path_of("path" if section.path else "table")
         for location in section.path or (section.table or "",):
             if how := _overlap(location, section.table is not None, sink):
-                output = sink.table or sink.path or ""
-                raise ConfigError(
-                    f"{sink.path_of('table' if sink.table else 'path')} '{output}' is {how} {place} '{location}'; "
-                    "allowed: an output apart from the inputs"
-                )
+                output = f"{sink.path_of('table' if sink.table else 'path')} '{sink.table or sink.path or ''}'"
+                raise ConfigError.of("overlap", output=output, how=how, place=place, location=location)
 
 
 def _overlap(location: str, is_table: bool, sink: Sink) -> str:
@@ -103,18 +100,12 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         unread, is_pattern = f"cannot read {section.format} from '{location}'", _WILDCARD.search(location)
         if not is_pattern and not os.path.lexists(path):
             base = "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
-            raise InputError(
-                f"{unread}: there is no such file or folder; allowed: an existing path in "
-                f"{section.path_of('path')}{base}"
-            )
+            raise InputError.of("no_such_file", unread=unread, at=section.path_of("path"), base=base)
         if FORMATS[section.format].has_header:
             # A file of 0 bytes has lost its rows, and Spark would skip it without a word.
             files = (file for each in (glob(str(path)) if is_pattern else [str(path)]) for file in files_below(each))
             if empty := next((file for file in files if os.path.getsize(file) == 0), None):
-                raise InputError(
-                    f"{unread}: the file '{empty}' is empty, and even a table without rows has a header; "
-                    "allowed: complete files"
-                )
+                raise InputError.of("empty_file", unread=unread, empty=empty)
     if sink and sink.path:
         check_output(sink.path)
     for section, location, path in local:
@@ -129,10 +120,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
 
 def unready(section: Source) -> InputError:
     """The error for a log that is not complete yet."""
-    return InputError(
-        f"{section.path_of('ready')} is '{section.ready}', and there is no such file or folder yet, so the log is not "
-        "complete; run this again when it is"
-    )
+    return InputError.of("log_not_ready", at=section.path_of("ready"), file=section.ready)
 
 
 def problem_with_file(file: Path) -> str | None:
@@ -187,7 +175,4 @@ def check_output(path: str) -> None:
     if not nearest.is_dir():
         raise OutputError(f"cannot write to '{path}': '{nearest}' is not a folder; allowed: a folder, or a new path")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"cannot write to '{path}': '{nearest}' is read-only for this user; allowed: a folder that they "
-            "may write to"
-        )
+        raise OutputError.of("read_only", path=path, nearest=nearest)

@@ -270,8 +270,7 @@ class Source(Input, SectionWithOptions):
             raise self._refused("experiment_from", f"tag, since {self.path_of('path')} names the experiments")
         if self.names_experiments and "experiment" in self.columns:
             other = self.path_of("path" if isinstance(self.path, Mapping) else "experiment_from")
-            raise ConfigError(f"{self.path_of('columns')}.experiment and {other}: both name the experiments; allowed: "
-                              "one of the two")  # fmt: skip
+            raise ConfigError.of("two_names_of_experiments", columns=self.path_of("columns"), other=other)
 
     @property
     def names_experiments(self) -> bool:
@@ -369,10 +368,7 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
         beside = given and source.rows and (given.path, given.table) == (source.path, source.table)
         return replace(given, others=source.rows) if given and beside else given
     if not source.rows or isinstance(source.path, Mapping):
-        raise ConfigError(
-            "events.path and events.table: neither given; allowed: exactly one of the two, or source.rows, where the "
-            "table of the source holds impressions and events"
-        )
+        raise ConfigError.of("events_without_place")
     place = {name: getattr(source, name) for name in ("format", "path", "table", "where", "options")}
     read = Events.read({**{name: value for name, value in place.items() if value}, **given})
     return replace(read, others=source.rows)

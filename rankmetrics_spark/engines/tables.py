@@ -225,10 +225,7 @@ def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
     if len(matches) < 2 or (matches.count(source) == 1 and is_case_sensitive):
         return
     difference = "have the same name" if len(set(matches)) == 1 else "differ only in upper and lower case"
-    raise InputError(
-        f"the {what} have columns that {difference}: {', '.join(map(repr, matches))}; allowed: one column of that "
-        "name, whatever its case"
-    )
+    raise InputError.of("ambiguous_columns", what=what, difference=difference, columns=", ".join(map(repr, matches)))
 
 
 REAL = (T.FloatType, T.DoubleType)

@@ -149,10 +149,7 @@ def run(
             a test, ``published`` is the outcome of the others.
     """
     if not isinstance(config, Config):
-        raise ConfigError(
-            f"config is a {type(config).__name__}; allowed: a Config, as load(path) and from_mapping(settings) of "
-            "rankmetrics_spark.config make it"
-        )
+        raise ConfigError.of("no_config", kind=type(config).__name__)
     with session_settings(spark, config.spark) as refused, counted_in(config.unit):
         context = Context(spark, config, Steps(progress), refused, store_for, without, stored)
         entries = context.record.entries

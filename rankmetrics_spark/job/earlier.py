@@ -69,16 +69,11 @@ class Earlier:
             for name in names:
                 under.setdefault(name, []).append(day)
         for name, other_days in under.items():
-            raise ConfigError(
-                f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(other_days)} under the "
-                f"convention '{name}', and this run has '{own.name}'; allowed: days of one convention"
-            )
+            table, dates = store.name_of("user_metrics"), dates_in_words(other_days)
+            raise ConfigError.of("days_of_two_conventions", table=table, dates=dates, name=name, own=own.name)
         for gate in config.every_gate:
             if gate.compares and gate.segment != sch.EVERYONE and config.source.list:
-                raise ConfigError(
-                    f"gates: the gate on {gate.metric} is about a comparison in {gate.segment}, and comparison.period "
-                    f"compares all {UNITS} only where source.list is given; allowed: a gate without a segment"
-                )
+                raise ConfigError.of("gate_on_segment_of_period", metric=gate.metric, segment=gate.segment, units=UNITS)
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))

@@ -87,10 +87,7 @@ def forget(
     """
     files, ids = sinks.files_of(path), ids_in(spark, "--users", users)
     if any(pointer.format != "parquet" for pointer in sinks.pointers_of(spark, path).values()):
-        raise ConfigError(
-            f"--output '{path}' holds Delta tables, whose earlier versions keep every user; allowed: tables in "
-            "Parquet; docs/publishing.md has the statements for the others"
-        )
+        raise ConfigError.of("delta_keeps_users", path=path)
     # Finishes what a killed command has left, and removes files that no pointer names.
     sinks.prune(files, path, None)
     out = _Output(spark, path, ids, {record[sch.RUN]: record for record in sinks.records_in(path) or ()})

@@ -108,9 +108,8 @@ class StoredDay:
             # An experiment that has lost an erased user has no digest; other judgements give other grades.
             digest = count["digest"] if self.judged else then.get("digest", count["digest"])
             if then.get("rows") != count["rows"] or digest != count["digest"]:
-                raise DifferenceError(
-                    f"the stored lists and rows left out of experiment '{name}' on {self.pointer.date} are not those "
-                    f"which {record_path(self.record[sch.RUN])} has counted; nothing was published"
+                raise DifferenceError.of(
+                    "stored_lists_differ", name=name, date=self.pointer.date, record=record_path(self.record[sch.RUN])
                 )
 
     def refuse_other_values(self, store: sinks.Store, users: DataFrame) -> None:
@@ -164,10 +163,7 @@ def recompute(
     records = known_runs(store, min(chosen, default=first), pointers)
     # One run has the lists of a date: those of another run, of other experiments, are not beside them.
     if without := [date for date, each in chosen.items() if not _has_lists(each)]:
-        raise InputError(
-            f"{dates_in_words(without)} cannot be recomputed: the lists of all experiments are not stored, which runs "
-            f"do with sink.lists: true; {FROM_LOG}"
-        )
+        raise InputError.of("no_stored_lists", dates=dates_in_words(without), cure=FROM_LOG)
     days: list[tuple[StoredDay, Config]] = []
     for date, pointer in chosen.items():
         record = with_config(store, records, pointer.entries[0].run_id)
@@ -185,8 +181,7 @@ def recompute(
         days.append((StoredDay(pointer, record, before, bool(convention or judgements), judgements), after))
     for metric in map(parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
-            raise ConfigError(f"--metrics is {metric}, which {dates_in_words(known)} has already; "
-                              "allowed: other dates, or metrics that it lacks")  # fmt: skip
+            raise ConfigError.of("metric_known", metric=metric, dates=dates_in_words(known))
     run_of_page, outcomes = pages_of(records), []
     pages = [[file for file, run_id in run_of_page.items() if run_id == day.record[sch.RUN]] for day, _ in days]
     if any(pages):

@@ -46,10 +46,7 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
     known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
     if (earlier := files.read(PLAN)) is not None:
-        raise ConfigError(
-            f"'{output}' has the plan of {json.loads(earlier)['registered'][:10]}; allowed: another output, since a "
-            "plan that could be replaced would show nothing"
-        )
+        raise ConfigError.of("plan_is_there", output=output, day=json.loads(earlier)["registered"][:10])
     pointers = pointers_of(None, files.root) if files.local else {}
     looks = sorted(each for each, pointer in pointers.items() if any(entry.compared for entry in pointer.entries))
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")

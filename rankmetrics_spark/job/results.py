@@ -194,10 +194,7 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
     user_metrics = store.existing("user_metrics")
     rows = None if user_metrics is None else user_metrics.where(F.col(sch.DATE) == cuped.date)
     if rows is None or rows.isEmpty():
-        raise InputError(
-            f"comparison.cuped.date is {cuped.date}, but {store.name_of('user_metrics')} has no rows of that date; "
-            "allowed: the date of an earlier run with this sink"
-        )
+        raise InputError.of("no_earlier_users", date=cuped.date, table=store.name_of("user_metrics"))
     return rows
 
 
@@ -346,10 +343,7 @@ def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
     path = config.quality.path_of("on_broken_split")
     if split := next((check for check in checks if _is_broken_split(check) and check.status == sch.FAIL), None):
-        raise QualityError(
-            f"{split.fact[:1].lower()}{split.fact[1:]}, so there is no verdict: find the cause, or set {path} "
-            "to warn to publish the means all the same (nothing was published)"
-        )
+        raise QualityError.of("no_verdict", first=split.fact[:1].lower(), rest=split.fact[1:], path=path)
 
 
 def _test_of(experiment: str | None) -> str:

@@ -266,10 +266,7 @@ def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.
     for metric, of_lists in zip(metrics, values, strict=True):
         if metric.needs != "scores" and np.isinf(of_lists).any():
             highest = max(np.nanmax(grades, initial=0) for grades in (batch.grade, batch.pool_grade))
-            raise InputError(
-                f"{metric} has a value that is not finite; the highest grade is {highest:g}, and the gain is "
-                f"{rule.gain}; allowed: grades whose gains can be added up"
-            )
+            raise InputError.of("gain_not_finite", metric=metric, highest=highest, gain=rule.gain)
 
 
 def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iterator[Mapping[str, mx.Array]]:

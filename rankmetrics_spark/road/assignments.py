@@ -64,27 +64,16 @@ def with_assignments(
     table = table_of(assignments, "assignments", named.values(), sum(usual.values(), ()), impressions)
     columns = options.path_of("columns")
     if "experiment" not in options.columns and (own := first_of(impressions, (sch.EXPERIMENT, "experiment"))):
-        raise InputError(
-            f"the impressions have a column '{own}', and assignments are given; allowed: one of the two, such as "
-            f"{columns}.experiment: null with the assignments"
-        )
+        raise InputError.of("two_assignments", own=own, columns=columns)
     role = {name: named[name] if name in named else first_of(table, names) for name, names in usual.items()}
     at = role[sch.TIME]
     asked = Asked(compared, options.time_zone, day, role["test"] is not None, at is not None)
     if at and not options.columns.get(sch.TIME):
-        raise ConfigError(
-            f"{columns}.time is missing, and the assignments have the column '{at}'; allowed: the times of both "
-            f"tables, or {path}.time: null, where every list counts"
-        )
+        raise ConfigError.of("time_of_log_missing", columns=columns, at=at, path=path)
     if asked.by_test and options.cluster:
-        raise ConfigError(
-            f"{options.path_of('cluster')} is given, and the assignments have tests; allowed: clusters with "
-            f"{path}.test: null and the arms of one test, since a cluster may be in several arms"
-        )
+        raise ConfigError.of("cluster_in_arms", at=options.path_of("cluster"), path=path)
     if (cuped := compared.cuped) and cuped.before and not at:
-        raise ConfigError(
-            f"{cuped.path_of('before')} is given, and the assignments have no column of times; allowed: a {path}.time"
-        )
+        raise ConfigError.of("no_time_of_exposure", at=cuped.path_of("before"), path=path)
     days = [name for name, own in compared.tests.items() if own.first or own.last]
     for wrong, what in ((compared.tests and not asked.by_test, "test"), (days and not at and day is None, "time")):
         if wrong:
@@ -279,10 +268,7 @@ def _arms(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
     for row in (row for row in rows if not row[_FAULTY]):
         for what, name in (("test", row[_TEST]), ("arm", row[_ARM])):
             if asked.by_test and name is not None and sch.NAME_OF_ARM in name:
-                raise InputError(
-                    f"the {what} '{name}' of the assignments has a colon in its name, and experiments are called "
-                    "test:arm; allowed: names without one, such as those of a column replace(name, ':', '-')"
-                )
+                raise InputError.of("colon_in_name", what=what, name=name)
         arms.setdefault(row[_TEST], []).extend([row[_ARM]] if row[_ARM] is not None else [])
     _refuse_names(arms, asked.compared, asked.by_test)
     own = {name: asked.compared.tests.get(name or "", cfg.OfTest()) for name in arms}
@@ -317,9 +303,8 @@ def _refuse_names(arms: Mapping[str | None, list[str]], compared: cfg.Comparison
         for key, names in (*named, ("gates", [gate.experiment for gate in own.gates])):
             if missing := [arm for arm in names if arm is not None and arm not in known]:
                 said = f"{at if getattr(own, key) else compared.at}.{key}"
-                raise ConfigError(
-                    f"{of} has no arm '{missing[0]}', which {said} names; allowed in {at}.{key}: "
-                    f"{', '.join(sorted(known))}"
+                raise ConfigError.of(
+                    "no_such_arm", of=of, arm=missing[0], said=said, at=f"{at}.{key}", arms=sorted(known)
                 )
         if shares and (left := sorted({*known} - {*shares})):
             raise ConfigError(f"{at}.shares has no share of the arm '{left[0]}'; allowed: one of each arm of {of}")

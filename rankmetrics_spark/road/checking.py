@@ -129,10 +129,7 @@ def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", 
     if isinstance(kind, (T.IntegerType, T.LongType)):
         return _since_1970(f"bigint({column})")
     if not isinstance(kind, (T.StringType, *TIMES)):
-        raise InputError(
-            f"column '{name}' (time) of the {what} has type {kind.simpleString()}; it must be a timestamp, a text "
-            "such as 2026-11-20T10:00:00Z, or whole seconds, milliseconds or microseconds since 1970"
-        )
+        raise InputError.of("no_time", name=name, what=what, kind=kind.simpleString())
     text = f"trim(string({column}))"
     local = f"try_cast(concat({text}, 'Z') AS timestamp)"
     local = local if zone == "UTC" else f"to_utc_timestamp({local}, {literal(zone)})"

@@ -153,16 +153,12 @@ class _Sides:
         given = options.event_columns
         role = {name: given.get(name) or first_of(events, usual) for name, usual in sch.EVENT_NAMES.items()}
         if lists and len(lists) != len(options.list):
-            raise ConfigError(
-                f"{of_events}.list is {', '.join(lists)}, and {options.path_of('list')} {', '.join(options.list)}; "
-                "allowed: as many columns, of the same lists in the same order"
+            raise ConfigError.of(
+                "other_lists_of_events", at=of_events, lists=lists, of=options.path_of("list"), columns=options.list
             )
         if not shown_at and (options.within or not lists):
             needs = options.path_of("within") if options.within else f"events without {of_events}.list"
-            raise ConfigError(
-                f"{path}.time is missing, for {needs}; allowed: the times of both tables, as {path}.time and "
-                f"{of_events}.time, or the columns of lists in both"
-            )
+            raise ConfigError.of("times_missing", path=path, needs=needs, of_events=of_events)
         pairs = dict(zip(options.list, lists, strict=False))
         if not lists or role["user"]:
             user = options.columns.get("user") or first_of(shown, (sch.USER, "user")) or sch.USER
@@ -216,10 +212,7 @@ def _grade(events: DataFrame, kind: str | None, options: Options) -> str:
             raise InputError(f"the events have no column for their kind: {problem}")
         return "1D"
     if not options.grades:
-        raise ConfigError(
-            f"{path} is missing, and the events have the column '{kind}'; allowed: the grade of each kind that counts, "
-            f"such as {path}: {{click: 1}}"
-        )
+        raise ConfigError.of("kinds_without_grades", path=path, kind=kind)
     cases = (f"WHEN {literal(name)} THEN {float(grade)!r}D" for name, grade in options.grades.items())
     return f"CASE string({sch.quoted(str(kind))}) {' '.join(cases)} END"
 

@@ -105,8 +105,7 @@ def nested(
             values[name] = f"get({sch.quoted(chosen)}, {_PLACE})"
         elif lists is not None and role in columns:
             known = unknown("field", chosen, fields) if fields else f"'{lists}' holds items without fields"
-            raise InputError(f"the {what} have no {canonical} of an item: {known}; allowed: a field of '{lists}' or a "
-                             "column with one value per item")  # fmt: skip
+            raise InputError.of("no_part_of_item", what=what, canonical=canonical, known=known, lists=lists)
         else:
             continue
         named[role] = name
@@ -124,10 +123,7 @@ def nested(
         return None  # a row per item, with an array in another column
     read = [role for role in single if role == "relevance" or (role in columns and role in ("position", "score"))]
     if read and what == "impressions":
-        raise InputError(
-            f"column '{single[read[0]]}' ({roles[read[0]]}) of the {what} has one value per list; allowed: a column "
-            "with one value per item (an array), a field of columns.items, or null"
-        )
+        raise InputError.of("one_value_per_list", column=single[read[0]], role=roles[read[0]], what=what)
     if sch.POSITION not in {sch.ROLES[role] for role in roles if named.get(role) in values} and place is not None:
         values[sch.POSITION], named["position"] = place, sch.POSITION
     first = array or arrays[0]

@@ -161,8 +161,7 @@ def _columns(
     is_mapped = "relevance" in options.columns
     source = options.columns.get("relevance") if is_mapped else mapping[sch.RELEVANCE]
     if options.machine and options.columns.get("relevance"):
-        raise ConfigError(f"{options.path_of('columns')}.relevance is {source}, and a machine has judged the items; "
-                          "allowed: null, since both labels come from the judgements")  # fmt: skip
+        raise ConfigError.of("two_relevances", columns=options.path_of("columns"), source=source)
     has_relevance = source is not None and (is_mapped or source in schema.names)
     relevance = not options.machine and (not options.judged or has_relevance)
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[sch.POSITION] in schema.names
@@ -206,10 +205,7 @@ def _with_intents(
         elif metric.needs == "intents":
             _check_has_intents(metric, judged, options.path_of("judgement_columns"), "judged items")
             if not own and not columns.item:
-                raise ConfigError(
-                    f"metric '{metric}' looks up intents in the judgements by item, but {options.path_of('columns')}"
-                    f".item is null; allowed: null with a {options.path_of('columns')}.intents"
-                )
+                raise ConfigError.of("intents_without_items", metric=metric, columns=options.path_of("columns"))
     needs = {metric.needs for metric in options.metrics}
     if not needs & {"intents", "shown_intents"}:
         return columns

@@ -99,10 +99,8 @@ class Tables:
         timed_lists = assigned is not None and assigned.asked.timed
         plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
         if assigned and plan.scoring.judged and any(rule.population != "shown" for rule in plan.scoring.conventions):
-            raise ConfigError(
-                f"{options.path_of('convention')}.population is {plan.scoring.conventions[0].population}, and "
-                "assignments are given; allowed with them: shown"
-            )
+            population = plan.scoring.conventions[0].population
+            raise ConfigError.of("population_of_assignments", at=options.path_of("convention"), population=population)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
         text, pools = options.text_numbers, None
         rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)

@@ -120,9 +120,7 @@ class Lease:
                 self._set_content(
                     {name: value for name, value in self._content.items() if name not in (*claim, "state")}
                 )
-                raise OutputError(
-                    f"another run is writing {partitions.date} in {output}; run this again when it has ended"
-                )
+                raise OutputError.of("date_taken", date=partitions.date, output=output)
             if not others:
                 return self._set_content(self._content | {"state": "holding"})
             # A later run claims too. It will withdraw, unless it holds the partitions already.
@@ -278,9 +276,7 @@ def refuse_shared(claim: ClaimContent, partitions: Partitions, output: str) -> N
     shared = claim.shared(partitions)
     if shared:
         rows = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"
-        raise OutputError(
-            f"another run is writing {rows} of {partitions.date} in {output}; run this again when it has ended"
-        )
+        raise OutputError.of("partition_taken", rows=rows, date=partitions.date, output=output)
 
 
 @contextmanager

@@ -32,10 +32,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
     except Exception as error:  # classic sessions raise a class of py4j
         output_error = fl.output_failure(path, error)
         if output_error is None and tables and FAILURES["missing file"].search(str(error)):
-            output_error = OutputError(
-                f"cannot write to '{path}': files vanished while they were written, probably because another run "
-                "writes the same partitions; run this again when it has ended"
-            )
+            output_error = OutputError.of("files_vanished", path=path)
         if output_error is None:
             raise
         raise output_error from error
@@ -140,10 +137,7 @@ class Folder(pt.Store):
             if self._reach is not None and self.files_name_runs:
                 link = self._reach.do(swapping.linked_folder, partitions.experiments, partitions.date)
             if link:
-                raise OutputError(
-                    f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
-                    "allowed: folders of the output itself"
-                )
+                raise OutputError.of("link_in_output", path=self.path, link=link)
             if self._claim is not None:
                 self._claim.take(partitions, self.path)
 
@@ -259,8 +253,7 @@ class ParquetFolder(Folder):
         # A run removes files after it has written its pointer: until then, all of them are there.
         now = self.pointers() if pointers else {}
         if replaced := [date for date in pointers if now.get(date) != pointers[date]]:
-            raise InputError(f"cannot read {self.name_of(table)}: {dates_in_words(replaced)} was published again while "
-                             "it was read; run this again")  # fmt: skip
+            raise InputError.of("published_meanwhile", place=self.name_of(table), dates=dates_in_words(replaced))
         return rows
 
     def pointer(self, date: str) -> Pointer | None:
@@ -321,10 +314,7 @@ class ParquetFolder(Folder):
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
         pointer = self.pointer(date) or Pointer(date)
         if self.by_date or pointer.by_date:
-            raise OutputError(
-                f"cannot write to '{self.path}' with sink.layout 'by_date': only Spark reaches it; allowed: "
-                "by_experiment, or sink.format 'delta'"
-            )
+            raise OutputError.of("by_date_without_files", path=self.path)
         for table in written:
             if table.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.

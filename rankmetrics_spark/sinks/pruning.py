@@ -87,17 +87,12 @@ class Output:
         texts = {name: self.files.read(f"{FOLDER}/{name}") for name in names}
         # What a pointer names cannot be told from what a killed run has left if the pointer cannot be read.
         if broken := [name for name, text in texts.items() if parse(text) is None]:
-            raise InputError(
-                f"'{self.path}/{FOLDER}/{broken[0]}' is no pointer that this version reads; nothing was removed"
-            )
+            raise InputError.of("no_pointer", path=self.path, folder=FOLDER, name=broken[0])
         self.pointers = newest(texts.values())
         if not self.pointers:
             raise InputError(f"nothing is published in '{self.path}'; allowed: the output folder of an earlier run")
         if any(pointer.format != "parquet" for pointer in self.pointers.values()):
-            raise ConfigError(
-                f"--output '{self.path}' holds {next(iter(self.pointers.values())).format} tables; allowed: tables in "
-                "Parquet; docs/tables.md has the statements for the others"
-            )
+            raise ConfigError.of("no_parquet_output", path=self.path, format=next(iter(self.pointers.values())).format)
         self.stored = {}
         for table in swapping.TABLES:
             entries = self.files.entries(table, recursive=True)
@@ -153,10 +148,7 @@ def files_of(path: str) -> Files:
     address = urlsplit(path)
     system = file_system(address.scheme, address.netloc, lambda name: None)
     if system is None:
-        raise ConfigError(
-            f"--output is '{path}', which this process does not reach; allowed: a folder of this machine, S3, HDFS or "
-            "Google Cloud with the keys and libraries that PyArrow finds"
-        )
+        raise ConfigError.of("output_out_of_reach", path=path)
     return Files(system[0], system[1] + unquote(address.path).rstrip("/"))
 
 

@@ -148,10 +148,7 @@ class SqlTables(Store):
                 commit(self.format, self.name_of(table.table), partial(replace_rows, self, table))
             if self.intact(written[0].partitions) and point(self, date, entry):
                 return
-        raise OutputError(
-            f"other runs keep replacing the same experiments of {date} in {self.path}; "
-            "run this again when they have ended"
-        )
+        raise OutputError.of("runs_conflict", date=date, path=self.path)
 
     def version(self, table: str) -> int | None:
         """The current version of a table; None if it does not exist."""
@@ -323,10 +320,7 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
             elif not FAILURES["conflict"].search(str(error)):
                 explain(table_format, name, error)
                 raise
-    raise OutputError(
-        f"cannot write the {table_format} table {name}: other runs changed it during each of {COMMIT_ATTEMPTS} "
-        "attempts; run this again when they have ended"
-    )
+    raise OutputError.of("commits_conflict", table_format=table_format, name=name, attempts=COMMIT_ATTEMPTS)
 
 
 def explain(table_format: str, name: str, error: Exception) -> None:

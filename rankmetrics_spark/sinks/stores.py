@@ -33,10 +33,7 @@ def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str
     """The store that a config describes."""
     if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
         location = sink.table or sink.path
-        raise OutputError(
-            f"the engine sail cannot write {sink.format} to '{location}'; allowed: parquet in a folder of this "
-            "machine, or use --engine spark"
-        )
+        raise OutputError.of("not_written_by_sail", format=sink.format, location=location)
     if sink.table:
         return CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder
@@ -95,10 +92,7 @@ def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
     for name in experiments:
         problem = problem_with_name(name) if name else None
         if name and problem:
-            raise OutputError(
-                f"experiment {name!r} cannot be stored in {store.path}: {problem}; rename it in the input, or leave "
-                "it out with a source.where"
-            )
+            raise OutputError.of("name_not_stored", name=name, path=store.path, problem=problem)
 
 
 def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
@@ -123,11 +117,9 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
 
 
 def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> ConfigError:
-    experiment, convention = existing
-    return ConfigError(
-        f"{store.name_of('experiment_metrics')} holds experiment '{experiment}' of {date} under the convention "
-        f"'{convention}', and this run has '{name}'; choose another sink or date, or remove what is there"
-    )
+    table = store.name_of("experiment_metrics")
+    held = {"experiment": existing[0], "convention": existing[1]}
+    return ConfigError.of("other_convention", table=table, date=date, **held, name=name)
 
 
 def check_row_counts(

@@ -322,10 +322,7 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
             raise InputError(sentence) from error
     for name in {*section.ids()} & {*own.names}:
         if pa.types.is_timestamp(own.field(name).type) and _has_nanoseconds(section, name):
-            raise InputError(
-                f"column '{name}' has times that differ by less than a microsecond, which the engine {engine} cannot "
-                "tell apart; allowed: microseconds, or the times as text"
-            ) from error
+            raise InputError.of("nanoseconds", name=name, engine=engine) from error
     kinds = {field.name: _readable(field.type, engine) for field in own}
     return T.StructType([T.StructField(name, kind) for name, kind in kinds.items() if kind is not None])
 
@@ -367,10 +364,7 @@ def odd_file(section: Input) -> InputError | None:
             usual = counts[0][0]
             file = next(file for file, kind in kinds.items() if kind != usual)
             other = next(file for file, kind in kinds.items() if kind == usual)
-            return InputError(
-                f"cannot read '{file}': its column '{name}' has type {kinds[file]}, and that of '{other}' has {usual}; "
-                "allowed: one type in all files, or a path without it, such as logs/day={date}"
-            )
+            return InputError.of("two_types", file=file, name=name, kind=kinds[file], other=other, usual=usual)
     return None
 
 
@@ -409,8 +403,7 @@ def parsed_rows(section: Input) -> pa.Table:
     """Parse the local files of an input here; the values are texts, as in the files."""
     files = [*files_of(*section.paths)]
     if not files:
-        raise InputError(f"cannot read {section.format} from '{section.place}': only files of this machine are "
-                             f"parsed; allowed: one of them, or {cfg.ROWS_OF[section.format]}")  # fmt: skip
+        raise InputError.of("parsed_files_only", section=section, other=cfg.ROWS_OF[section.format])
     log = section if isinstance(section, Source) else None
     rows: list[tuple[str | None, ...]] = []
     for file in files:

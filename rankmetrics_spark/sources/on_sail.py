@@ -35,26 +35,19 @@ def check(section: Input) -> None:
     """Refuse an input that Sail would misread, and paths that do not exist."""
     if not FORMATS[section.format].on_sail:
         location = section.table or ", ".join(section.paths)
-        raise InputError(
-            f"cannot read {section.format} from '{location}': the engine sail has no reader for it; {_OTHER}"
-        )
+        raise InputError.of("no_reader_on_sail", format=section.format, location=location, other=_OTHER)
     if section.format == "json" and section.where:
         location = section.path_of("where")
-        raise InputError(
-            f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
-        )
+        raise InputError.of("inferred_on_sail", location=location, other=_OTHER)
     known = {"csv": CSV_OPTIONS, "json": ("mode",), "letor": ("rows",)}.get(section.format, ())
     for name in section.options:
         if name.lower() not in known:
             allowed = ", ".join(known) or "none"
-            raise InputError(
-                f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
-            )
+            raise InputError.of("option_ignored", name=name, format=section.format, allowed=allowed, other=_OTHER)
     options = {name.lower(): value for name, value in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
     if section.format == "csv" and len(separator) != 1 and options.get("header", "true").lower() == "true":
-        raise InputError(f"the engine sail separates named fields by one character, not by {separator!r}; allowed: one "
-                         f"(sed 's/{separator}/\\t/g'), header: false, or {_OTHER}")  # fmt: skip
+        raise InputError.of("long_separator", separator=separator, other=_OTHER)
     for path in section.paths:
         files = sorted(fl.files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
@@ -79,16 +72,10 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
                 names.update(next(csv.reader([header.decode("utf-8", "replace")], **_style(section)), []))
             name, n = max(names.items(), key=lambda pair: pair[1], default=("", 0))
             if n > 1:
-                raise InputError(
-                    f"cannot read '{file}': its header has {n} columns '{name}'; allowed: each name once, or --engine "
-                    "spark, which numbers such columns"
-                )
+                raise InputError.of("column_twice", file=file, n=n, name=name)
     if len(headers) > 1:
         file = list(headers.values())[1]
-        raise InputError(
-            f"cannot read '{file}': its header differs from that of the other files in '{path}'; all CSV files "
-            "need the same columns in the same order"
-        )
+        raise InputError.of("other_header", file=file, path=path)
 
 
 def _style(section: Input) -> dict[str, Any]:
@@ -168,10 +155,7 @@ def failed_number(error: Exception) -> InputError | None:
     'the input holds the number 9223372036854775808, which the engine sail cannot rea'
     """
     match = _UNSIGNED.search(str(error))
-    return match and InputError(
-        f"the input holds the number {match[1]}, which the engine sail cannot read; allowed: numbers below 2**63, or "
-        "--engine spark"
-    )
+    return match and InputError.of("number_too_large", number=match[1])
 
 
 def _uneven_line(file: str, section: Input) -> str | None:
@@ -291,7 +275,4 @@ def _is_sign(word: Token, before: Token | None) -> bool:
 
 
 def _refused(path: str, holds: str) -> InputError:
-    return InputError(
-        f"{path} {holds}, which Sail may compute otherwise than Spark; allowed: comparisons, IN, BETWEEN, LIKE, CASE, "
-        "cast of a column, lower, to_date and a few more functions (docs/engines.md), or --engine spark"
-    )
+    return InputError.of("not_as_spark", path=path, holds=holds)

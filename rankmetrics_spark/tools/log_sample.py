@@ -198,8 +198,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     if judged and len(judged) < len(files):
         runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
-        raise InputError(f"the {what} '{path}' holds '{judged[0]}', which looks like TREC judgements; allowed: runs "
-                         f"alone, with the judgements elsewhere{pattern}, and --judgements")  # fmt: skip
+        raise InputError.of("judgements_among_runs", what=what, path=path, file=judged[0], pattern=pattern)
     format = kind_of_file(files[0], what)
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
     if (other := next(kinds, None)) and format not in (*cfg.KINDS, "json_document"):
@@ -208,8 +207,7 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
         file for file in files if format == "trec_qrels" and cfg.kind_of(file, _named_format(file) is None) != format
     )
     if unlike := next(odd, None):
-        raise InputError(f"the {what} '{path}' holds '{unlike}', which does not look like TREC judgements; allowed: "
-                         "qrels alone")  # fmt: skip
+        raise InputError.of("no_judgements", what=what, path=path, file=unlike)
     return files, format
 
 
@@ -348,8 +346,7 @@ def kind_of_file(file: Path, what: str) -> str:
     if problem := cfg.kind_in_words(kind, file):
         raise InputError(f"cannot read '{file}': {problem}")
     of_trec = "qrels of TREC" if what == JUDGEMENTS else "a TREC run"
-    raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or "
-                     f"{of_trec}")  # fmt: skip
+    raise InputError.of("unknown_format", file=file, endings=[*FORMAT_OF], of_trec=of_trec)
 
 
 def _named_format(file: Path) -> str | None:

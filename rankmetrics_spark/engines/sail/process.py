@@ -124,10 +124,7 @@ class Engine:
             if engine._read_status() == READY:
                 return engine
             engine.stop()
-        raise RankmetricsError(
-            f"the laptop engine did not start: in each of {_STARTS} attempts some program of this machine connected to "
-            "the engine's port before it was closed to other accounts; try again, or use --engine spark"
-        )
+        raise RankmetricsError.of("port_taken", starts=_STARTS)
 
     @classmethod
     def _launch(cls, limits: Limits) -> Engine:

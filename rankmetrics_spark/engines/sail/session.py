@@ -79,10 +79,7 @@ def _running_session(threads: int | None, memory: str | int | None) -> _Session 
             has = engine.limits
             asked = Limits.of(has.threads if threads is None else threads, has.memory if memory is None else memory)
             if has != asked:
-                raise ConfigError(
-                    f"a laptop engine with {has.threads} threads and {has.memory:,} bytes is running, and others are "
-                    f"asked for: {asked.threads} and {asked.memory:,}; allowed: the same, or spark.stop() first"
-                )
+                raise ConfigError.of("other_limits", has=has, asked=asked)
             return session
     return None
 
@@ -100,10 +97,7 @@ def _start(limits: Limits, is_interrupted: Callable[[], bool]) -> _Session:
             engine.stop()
             raise
         session.stop()
-    raise RankmetricsError(
-        f"the laptop engine did not start: {_STARTS} times it lacked the setting {_NEEDED}, as where its Python cannot "
-        "load pyspark; start again with less work beside it, or use --engine spark"
-    )
+    raise RankmetricsError.of("setting_lacking", starts=_STARTS, setting=_NEEDED)
 
 
 @contextmanager
@@ -286,10 +280,7 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
                     # The client may ask for the end again, over another connection.
                     size = self._logged.pop(query, None) if response.HasField("result_complete") else None
                     if size is not None and (panic := self._engine.panic_since(size)):
-                        raise RankmetricsError(
-                            f"the laptop engine, Sail, failed inside ({panic}), and rows may be missing; use --engine "
-                            "spark"
-                        )
+                        raise RankmetricsError.of("engine_panicked", panic=panic)
                     yield response
             except grpc.RpcError as error:
                 self._explain(error)
@@ -309,7 +300,6 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         if any(text in details for text in _BROKEN_OFF):
             raise RankmetricsError(_LOST) from None
         if any(text in details for text in _EXHAUSTED):
-            raise RankmetricsError(
-                f"the laptop engine ran out of its {self._engine.limits.memory / 2**30:.1f} GiB of memory or of disk "
-                f"for temporary files; allow it more with {MEMORY}=8g, or use --engine spark"
+            raise RankmetricsError.of(
+                "laptop_out_of_memory", gib=self._engine.limits.memory / 2**30, variable=MEMORY
             ) from None
