@@ -203,7 +203,7 @@ _SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 
 
 #: Name -> a sentence that would take several lines of code, with places for values as ``str.format`` has them.
-SENTENCES: dict[str, str] = data_of(__name__, "refusals")
+SENTENCES: dict[str, str] = data_of(__name__, "sentences")
 
 ErrorT = TypeVar("ErrorT", bound="RankmetricsError")
 
@@ -240,7 +240,7 @@ class RankmetricsError(Exception):
 
     @classmethod
     def of(cls: type[ErrorT], sentence: str, /, **values: object) -> ErrorT:
-        """An error with a sentence of ``refusals.json``, which has places for these values."""
+        """An error with a sentence of ``sentences.json``, which has places for these values."""
         return cls(said(sentence, **values))
 
     def _render_traceback_(self) -> list[str]:
@@ -416,10 +416,6 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
 
 
 _OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")
-_MORE_MEMORY = (
-    "allowed: more memory, such as spark-submit --driver-memory 8g, or less at once: fewer replicates, pairs, metrics "
-    "or segments"
-)
 
 
 def lost_engine(error: BaseException) -> RankmetricsError | None:
@@ -442,12 +438,13 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
             end = lost_engine(cause.__cause__) if cause.__cause__ else None
             return end or (cause if failure else None)
         if _OUT_OF_MEMORY.search(str(cause)):
-            failure = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
+            failure = RankmetricsError.of("lost_engine", what="Spark ran out of memory")
         # A class of py4j is known by its name, since a client of Connect has no py4j.
         elif isinstance(cause, (ConnectionRefusedError, ConnectionResetError)) or (
             type(cause).__name__ == "Py4JNetworkError"
         ):
-            failure = failure or RankmetricsError.of("java_ended", cure=_MORE_MEMORY)
+            what = "Spark's Java process has ended, as it does when it runs out of memory or is killed"
+            failure = failure or RankmetricsError.of("lost_engine", what=what)
         cause = cause.__cause__ or cause.__context__
     return failure
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark import comparison, config as cfg, engines as eng, report as rep, sinks
 from rankmetrics_spark.comparison import UserTable
-from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning, said
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_agreement, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
@@ -391,10 +391,7 @@ class Result(Presentation):
         elif self._comparison.is_requested:
             compared = f"every experiment compared with {self._comparison.baseline!r}"
         names = ["user_metrics", "experiment_metrics", *(["comparisons"] if self._comparison.is_requested else [])]
-        return (
-            f"Result of {', '.join(map(str, options.metrics))} by {options.rank_by} under the convention "
-            f"{options.convention.name}, {compared}; {', '.join(names)} and quarantine are computed when they are read"
-        )
+        return said("result", metrics=options.metrics, options=options, compared=compared, names=names)
 
     @property
     def user_metrics(self) -> eng.ResultTable:

@@ -166,10 +166,8 @@ def stored_users(spark: SparkSession, folder: str) -> tuple[DataFrame, str]:
         if EXPERIMENT in table.columns and CONVENTION_HASH in table.columns:
             told_of(unit_of(table))
             return table, root
-    raise InputError(
-        f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run"
-        + (f" ({first_sentence(errors[0])})" if errors else "")
-    )
+    cause = f" ({first_sentence(errors[0])})" if errors else ""
+    raise InputError(f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run{cause}")
 
 
 def _partitions(users: DataFrame) -> Partitions:

@@ -25,7 +25,6 @@ from .config import schema as schema
 from .contents import HEADS as HEADS
 from .contents import KINDS as KINDS
 from .contents import LIST_NAMES as LIST_NAMES
-from .contents import NO_NAMES as NO_NAMES
 from .contents import NUMBER_AT as NUMBER_AT
 from .contents import ROWS_OF as ROWS_OF
 from .contents import is_number as is_number

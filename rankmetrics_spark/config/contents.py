@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from rankmetrics_spark.doors import data_of
+from rankmetrics_spark.errors import said
 
 #: Of a CSV file: engines and pandas take minutes to hours for more.
 MOST_COLUMNS = 20_000
@@ -226,12 +227,6 @@ def values_as_names(columns: Sequence[str], of_numbers: Iterable[str] = ()) -> b
     return all_hold_digits or sum(map(is_number, of_numbers)) > 1
 
 
-NO_NAMES = (
-    "its first line holds values ({}), and its row would be lost; allowed: a first line with the names of the columns, "
-    "or options: {{header: false}}, with which the columns are called _c0, _c1 and so on"
-)
-
-
 def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable[str], mapped: Iterable[object]) -> str:
     """Why judgements look like the clicks of single lists; empty if they do not.
 
@@ -249,13 +244,7 @@ def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable
     told = (n for n in free if n in own or letters(n) in LIST_NAMES.split())
     if (name := next(told, None)) is None:
         return ""
-    return (
-        f"the judgements have the log's column '{name}', which tells lists apart, so they look like the clicks of "
-        "single lists and would count for every list of a user; allowed: events instead of judgements (rankmetrics "
-        f"init --events FILE; in a config, source: {{list: [{name}]}} and events: {{path: FILE, columns: {{list: "
-        f"[{name}]}}}}; in Python, evaluate(events=..., event_columns={{'list': '{name}'}})), or judgements without "
-        f"'{name}'"
-    )
+    return said("of_single_lists", name=name)
 
 
 def problem_with_lines(file: Path, format: str, options: Mapping[str, str], columns: Iterable[str] = ()) -> str:

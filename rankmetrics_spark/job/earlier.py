@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import comparison, schemas as sch
 from rankmetrics_spark.config import Config, Days, dates_in_words
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, said
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
 from rankmetrics_spark.road import Plan, Tables
@@ -163,10 +163,7 @@ class Earlier:
         if self.days is None:
             return []
         if plan.columns.list and plan.columns.segments:
-            notes.append(
-                f"the comparisons of a period are of all {UNITS}: the lists of a {UNIT} may be in several segments, "
-                "and user_metrics does not hold them one by one"
-            )
+            notes.append(said("period_of_all", unit=UNIT, units=UNITS))
         described = () if plan.columns.list else plan.public_segments.values()
         return [*notes, *comparison.uneven_columns(plan.scoring.metrics, described, self.pointers, self.days.dates)]
 

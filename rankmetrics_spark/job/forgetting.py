@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from rankmetrics_spark import gates, report as rep, schemas as sch, sinks
 from rankmetrics_spark.config import Config, Sink, load
 from rankmetrics_spark.engines import few_rows, session_settings
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError, said
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, pages_of, tables_on_record
 from rankmetrics_spark.job.verifying import as_seen, rows_of_run
@@ -100,11 +100,8 @@ def forget(
             progress(f"erasing {UNITS} from {date}")
             out.erase(date)
     out.write_pages()
-    dates = f"{len(found):,} date{'s'[: len(found) != 1]}"
-    out.done.sentences.append(
-        f"erased {n_found:,} {UNITS} from {dates}; {n_ids - n_found:,} of {n_ids:,} ids are in no table; a later run "
-        "over a log that still holds them brings them back"
-    )
+    dates, absent = f"{len(found):,} date{'s'[: len(found) != 1]}", n_ids - n_found
+    out.done.sentences.append(said("erased", n=n_found, units=UNITS, dates=dates, absent=absent, ids=n_ids))
     return out.done
 
 

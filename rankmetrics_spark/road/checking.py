@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
 
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
-from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.errors import InputError, said, unknown
 
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS: tuple[type[T.DataType], ...] = (
@@ -160,12 +160,6 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-REQUESTS = (
-    "; a log without users can have its requests as units: columns.user names the column of the request, and each one "
-    "counts as a user of its own"
-)
-
-
 def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
@@ -174,7 +168,7 @@ def renamed(
     for name in names:
         source = mapping.get(name, name)
         if source is not None and source not in table.columns:
-            hint = REQUESTS if name == sch.USER and what == "impressions" else ""
+            hint = said("requests_as_users") if name == sch.USER and what == "impressions" else ""
             if name == sch.POSITION and what == "impressions":
                 score = mapping.get(sch.SCORE)
                 by, none = f"rank_by='score' ranks by the column '{score}'", "there is no ranking to evaluate"

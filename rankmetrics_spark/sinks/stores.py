@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause, said
 from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
@@ -142,10 +142,7 @@ def check_row_counts(
         for check, noun, n_input, n_tables in checks:
             sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
             if n_input != n_tables:
-                sentence = (
-                    f"row counts do not add up: {sentence}; nothing was published; the input may have changed while it "
-                    "was read: run this again"
-                )
+                sentence = said("row_counts", difference=sentence)
             status, difference = OK if n_input == n_tables else FAIL, float(-abs(n_input - n_tables))
             compared.append(Check(check, status, sentence, name, n_tables, n_input, difference))
     failures = [check for check in compared if check.status == FAIL]

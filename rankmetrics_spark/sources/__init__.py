@@ -230,7 +230,7 @@ def _csv(spark: SparkSession, section: cfg.Input, columns: Iterable[str]) -> Dat
     own = [name for name in rows.columns if name not in {EXPERIMENT, *files.folder_values(section.paths)}]
     is_named = options["header"].lower() == "true"
     if is_named and cfg.values_as_names(own, [name for name in own if name in section.numbers()]):
-        raise err.InputError(f"cannot read csv from '{section.place}': {cfg.NO_NAMES.format(', '.join(own[:4]))}")
+        raise err.InputError.of("no_names", place=section.place, values=own[:4])
     rows = files.without_nameless(rows, section) if is_named else rows
     # A file may start with a byte order mark, which only Spark drops.
     if own and own[0].startswith("\ufeff"):
@@ -480,10 +480,7 @@ def whole_log(section: cfg.Input, schema: T.StructType, date: str) -> list[str]:
     of_day = "replace('{date}', '-', '')" if isinstance(column.dataType, T.IntegerType) else "'{date}'"  # dt=20261120
     of_parts = [f"{quoted(part.name)} = {part.name.lower()}('{{date}}')" for part in parts if by_parts]
     where = " AND ".join(of_parts) or f"{value} = {of_day}"
-    return [
-        f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
-        f'{section.path_of("where")}: "{where}"; all on purpose: {section.path_of("where")}: "true"'
-    ]
+    return [err.said("no_filter_of_day", date=date, column=column.name, at=section.path_of("where"), where=where)]
 
 
 def at_midnight(section: cfg.Input, schema: T.StructType) -> list[str]:
@@ -499,10 +496,7 @@ def at_midnight(section: cfg.Input, schema: T.StructType) -> list[str]:
         operator, day = _compared_day(words, at + 1)
         if operator in _AT_MIDNIGHT and day:
             column = quoted(times[word.text])
-            notes.append(
-                f"{path} compares the time {column} with {day} by {operator.upper()}, which is about midnight alone; "
-                f"for the whole day compare to_date({column})"
-            )
+            notes.append(err.said("at_midnight", path=path, column=column, day=day, operator=operator.upper()))
     return notes
 
 

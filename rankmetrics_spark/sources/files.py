@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
 from rankmetrics_spark.engines import engine_of, spark_path
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import InputError, said
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -345,10 +345,7 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
     advice = "floats of 32 or 64 bits" if pa.types.is_float16(kind) else "another type"
     if pa.types.is_timestamp(kind):
         advice = "microseconds, as df.to_parquet(..., coerce_timestamps='us') writes them"
-    return (
-        f"column '{name}' has type {kind}, which the engine {engine} cannot read from Parquet; allowed: {advice}, or a "
-        "run that does not use it"
-    )
+    return said("unreadable_column", name=name, kind=kind, engine=engine, advice=advice)
 
 
 def odd_file(section: Input) -> InputError | None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from rankmetrics_spark.config import FORMATS, KNOWN, QUERY_WORDS, Input, Source, Token, files_below, local_path, tokens
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import temporary_folder
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import InputError, said
 from rankmetrics_spark.sources import files as fl
 
 #: CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed.
@@ -168,10 +168,7 @@ def _uneven_line(file: str, section: Input) -> str | None:
         uneven = next((row for row in rows if len(row) not in (0, first)), None)
         if uneven is None:
             return None
-        return (
-            f"line {rows.line_num:,} has {len(uneven)} fields, and the first one has {first}; allowed: as many in each "
-            "line, or --engine spark, which cuts long lines and fills short ones with nulls"
-        )
+        return said("uneven_line", line=rows.line_num, n=len(uneven), first=first)
 
 
 def _line_of_other_encoding(file: str, section: Input) -> str | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE, letters
+from rankmetrics_spark.errors import said
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools import guessing
 from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
@@ -166,10 +167,7 @@ class FirstConfig:
         if not parts:
             return ""
         ranks = self.columns["position"].column if "position" in self.columns else "the order"
-        return (
-            f"{parts[0]} repeats for every user: if {ranks} starts anew on each page of a list, compute a position "
-            f"over all pages; if each {parts[0]} is a list of its own, name it"
-        )
+        return said("parts_of_lists", part=parts[0], ranks=ranks)
 
     @property
     def segments(self) -> list[str]:

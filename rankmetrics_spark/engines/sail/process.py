@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
-from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, said
 
 #: Environment variables: threads of the engine, and the size of its memory pool, such as ``4g``.
 THREADS, MEMORY = "RANKMETRICS_THREADS", "RANKMETRICS_MEMORY"
@@ -169,25 +169,17 @@ class Engine:
     def end(self) -> str:
         """Return why the child has ended, for an error message."""
         if self.is_of_other_process:
-            return (
-                "this process was forked from one with a laptop engine, which serves that one only; allowed: "
-                "multiprocessing.get_context('spawn')"
-            )
+            return said("engine_of_other_process")
         if self._end:
             return self._end
         code = self._process.poll()
         if code is None:
             return "the laptop engine was stopped; start another session"
         if code == -signal.SIGKILL:
-            return (
-                "the laptop engine was killed, as systems do when memory runs out; allow it less with "
-                f"{MEMORY}=1g, or use --engine spark"
-            )
+            return said("engine_killed", variable=MEMORY)
         ending = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        reason = self._last_log_line()
-        return (
-            f"the laptop engine ended {ending}{f' ({reason})' if reason else ''}; start another, or use --engine spark"
-        )
+        reason = f" ({line})" if (line := self._last_log_line()) else ""
+        return f"the laptop engine ended {ending}{reason}; start another, or use --engine spark"
 
     def stop(self) -> None:
         """End the child and remove its temporary files; do nothing the second time, or in a forked process."""

@@ -32,10 +32,6 @@ _STARTS = 3
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 #: Errors of Sail if a query cannot continue over a new connection.
 _BROKEN_OFF = ("operation not found", "task context not found")
-_LOST = (
-    "the laptop engine, Sail, lost its connection to this process, as happens when nobody has time to answer it for 10 "
-    f"seconds; start again with less work beside it or with {THREADS}=1, or use --engine spark"
-)
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 #: A setting that ``createDataFrame`` reads. If Sail cannot ask its Python for the version of pyspark, it takes the
 #: settings of Spark 3.5 without a word, which lack this one.
@@ -247,7 +243,7 @@ class _Attempts(RetryPolicyState):
     def next_attempt(self, exception: BaseException | None = None) -> int | None:
         wait: int | None = super().next_attempt(exception)
         if wait is None:
-            raise RankmetricsError(_LOST) from None
+            raise RankmetricsError.of("connection_lost", variable=THREADS) from None
         return wait
 
 
@@ -298,7 +294,7 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
             raise RankmetricsError(self._engine.end()) from None
         details = error.details() or ""
         if any(text in details for text in _BROKEN_OFF):
-            raise RankmetricsError(_LOST) from None
+            raise RankmetricsError.of("connection_lost", variable=THREADS) from None
         if any(text in details for text in _EXHAUSTED):
             raise RankmetricsError.of(
                 "laptop_out_of_memory", gib=self._engine.limits.memory / 2**30, variable=MEMORY

@@ -1,4 +1,4 @@
-"""The sentences of ``refusals.json``: each is raised in one place, with the values that it has places for."""
+"""The sentences of ``sentences.json``: each is raised or said, with the values that it has places for."""
 
 import ast
 import json
@@ -9,7 +9,7 @@ import rankmetrics_spark
 from rankmetrics_spark.errors import ConfigError, said
 
 PACKAGE = Path(rankmetrics_spark.__file__).parent
-SENTENCES = json.loads((PACKAGE / "refusals.json").read_text(encoding="utf-8"))
+SENTENCES = json.loads((PACKAGE / "sentences.json").read_text(encoding="utf-8"))
 
 
 def raised() -> dict[str, list[set[str]]]:
@@ -19,12 +19,12 @@ def raised() -> dict[str, list[set[str]]]:
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if ".of(" in text or "said(" in text else ():
             name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if (name.endswith("Error.of") or name == "said") and isinstance(node.args[0], ast.Constant):
+            if name.endswith(("Error.of", "said")) and node.args and isinstance(node.args[0], ast.Constant):
                 calls.setdefault(node.args[0].value, []).append({value.arg for value in node.keywords})
     return calls
 
 
-def test_each_sentence_is_raised_with_the_values_that_it_has_places_for():
+def test_each_sentence_is_said_with_the_values_that_it_has_places_for():
     fields = {
         name: {field.partition(".")[0] for _, field, _, _ in Formatter().parse(sentence) if field}
         for name, sentence in SENTENCES.items()
