@@ -17,7 +17,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, QualityError, Qual
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_agreement, with_arms
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check, ColumnMap
 from rankmetrics_spark.words import about, bound, counted_in
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import SparkSession
 
-ColumnMap: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
 _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 

@@ -249,7 +249,11 @@ def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
     return pointers
 
 
-def unit_in(pointers: Mapping[str, Pointer]) -> str:
+#: Date -> what is published there.
+Pointers: TypeAlias = Mapping[str, Pointer]
+
+
+def unit_in(pointers: Pointers) -> str:
     """What one user of the newest date stands for.
 
     >>> unit_in({day: Pointer(day, (Entry("r", (), unit=unit),)) for day, unit in (("1", "user"), ("2", "query"))})
@@ -285,7 +289,7 @@ class History:
     own: int = 0
 
     @classmethod
-    def before(cls, date: str, pointers: Mapping[str, Pointer], first: str = "", own: str = "") -> History:
+    def before(cls, date: str, pointers: Pointers, first: str = "", own: str = "") -> History:
         """The dates before ``date``, and not before ``first``; ``own`` is that of the run."""
         runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date and day != own]
         days = (
@@ -321,7 +325,7 @@ class History:
         )
 
 
-def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> list[str]:
+def dates_without(column: str, table: str, pointers: Pointers) -> list[str]:
     """The dates on which a run has published a table that lacks a column, ascending; where it is known.
 
     >>> entry = Entry("r", ("a",), {"user_metrics": {"columns": ["ap"]}})

@@ -12,7 +12,10 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
+
+#: What messages, or roles, call a column -> its name in a table; None = the table has none.
+ColumnMap: TypeAlias = Mapping[str, str | None]
 
 
 def columns(words: str) -> dict[str, str]:

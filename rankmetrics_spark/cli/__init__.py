@@ -277,7 +277,7 @@ def _evaluate(
     segments: bool = False,
     earlier: Sequence[Config] = (),
     keep_going: bool = False,
-) -> tuple[Config, Outcome, dict[str, RankmetricsError]]:
+) -> opts.Ended:
     """Run a config and print its result, then write the report; return both, and the errors of days that failed.
 
     The configs of ``earlier`` days are run before, in the same session, without a word; see ``opts.run_days``. Only the

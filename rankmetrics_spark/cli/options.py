@@ -22,7 +22,10 @@ from rankmetrics_spark.words import counted_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.job import Outcome
+    from rankmetrics_spark.job import Outcome, Progress
+
+    #: The last day that was published, its outcome, and day -> the error of one that was not.
+    Ended = tuple[cfg.Config, Outcome, dict[str, err.RankmetricsError]]
 
 
 # Paths and ids are text: no markup, no emoji.
@@ -320,12 +323,8 @@ def read_by(
 
 
 def run_days(
-    spark: SparkSession,
-    days: Sequence[cfg.Config],
-    choice: Choice,
-    progress: Callable[[str], None],
-    keep_going: bool = False,
-) -> tuple[cfg.Config, Outcome, dict[str, err.RankmetricsError]]:
+    spark: SparkSession, days: Sequence[cfg.Config], choice: Choice, progress: Progress, keep_going: bool = False
+) -> Ended:
     """Run the configs of days one after the other; return the last day that published, and the errors of others.
 
     A day that fails stops them, unless they keep going; an engine that has ended stops them in any case. The paths of

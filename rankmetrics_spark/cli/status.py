@@ -16,7 +16,7 @@ from rankmetrics_spark.cli.stored import days_of
 from rankmetrics_spark.config import Sink, evaluation_day, resolved
 from rankmetrics_spark.engines import choose
 from rankmetrics_spark.errors import InputError, MetricGateError, without_secrets
-from rankmetrics_spark.pointers import Pointer
+from rankmetrics_spark.pointers import Pointer, Pointers
 from rankmetrics_spark.report import LIST_PRINTERS
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ class Day:
     sentence: str = ""
 
 
-def days_until(
-    last: str, since: int, published: Mapping[str, Pointer], records: Sequence[Mapping[str, Any]]
-) -> Iterator[Day]:
+def days_until(last: str, since: int, published: Pointers, records: Sequence[Mapping[str, Any]]) -> Iterator[Day]:
     """The last days that are over, and later ones that runs were about; none before the first run.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from rankmetrics_spark import comparison, schemas as sch
 from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError, said
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
+from rankmetrics_spark.pointers import History, LookNumbers, Pointer, Pointers, unknown_looks
 from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Store
 from rankmetrics_spark.words import UNIT, UNITS
@@ -41,7 +41,7 @@ class Earlier:
     users: DataFrame | None = None
     dated: DataFrame | None = None
     published: DataFrame | None = None
-    pointers: Mapping[str, Pointer] = field(default_factory=dict)
+    pointers: Pointers = field(default_factory=dict)
     seen: tuple[str, ...] = ()
 
     @classmethod

@@ -16,7 +16,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError, Rankm
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, pages_of, tables_on_record
 from rankmetrics_spark.job.verifying import as_seen, rows_of_run
-from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.pointers import Entry, Pointer, Pointers
 from rankmetrics_spark.sources import ids_in
 from rankmetrics_spark.words import UNITS, counted_in
 
@@ -45,7 +45,7 @@ class _Erasing(sinks.ParquetFolder):
     """An output whose users are erased: other days are those that a run has seen, without these users."""
 
     ids: DataFrame = None  # type: ignore[assignment]
-    seen: Callable[[Mapping[str, Pointer]], dict[str, Pointer]] = lambda pointers: {}
+    seen: Callable[[Pointers], dict[str, Pointer]] = lambda pointers: {}
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer, as far as the run has seen them: as they are now."""
@@ -55,7 +55,7 @@ class _Erasing(sinks.ParquetFolder):
         """The rows of the others."""
         return self.others(super().existing(table))  # type: ignore[no-any-return]
 
-    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+    def days(self, table: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
         """The rows of the others."""
         return self.others(super().days(table, pointers, schema))  # type: ignore[no-any-return]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +13,9 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
 from rankmetrics_spark.schemas import OK, WARN, Check
 from rankmetrics_spark.sinks import files_of, plan_texts, pointers_of
+
+#: Test -> what is compared in it, and its experiments that have lists; all are of "" where there are no tests.
+Parts: TypeAlias = Mapping[str, tuple[Comparison, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,7 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     return document
 
 
-def checks_of_plan(
-    spark: SparkSession,
-    config: Config,
-    started: str,
-    looks: LookNumbers,
-    parts: Mapping[str, tuple[Comparison, list[str]]],
-) -> list[Check]:
+def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: LookNumbers, parts: Parts) -> list[Check]:
     """Whether a run decides as was registered: a row for each experiment with lists; none without a plan.
 
     Args:
@@ -69,7 +66,7 @@ def checks_of_plan(
         config: The config.
         started: When the run has started: a plan that came later is none of the run.
         looks: The numbers of the looks.
-        parts: Name of a test -> what is compared in it, and its experiments; all are of "" where there are no tests.
+        parts: What is compared.
     """
     texts = plan_texts(spark, config.sink.path, started) if config.comparison.is_requested else []
     if not texts:

@@ -5,7 +5,7 @@ The rows of ``checks``, the gates on metrics, and the numbers of a run that fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,9 @@ from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, Q
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
 from rankmetrics_spark.job.record import Record
+from rankmetrics_spark.job.registering import Parts
 from rankmetrics_spark.pipeline import compared_users
-from rankmetrics_spark.pointers import Compared, Pointer
+from rankmetrics_spark.pointers import Compared, Pointers
 from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
@@ -31,9 +32,7 @@ MOST_ROWS = 100_000
 MOST_NAMED = 5
 
 
-def refuse_comparison(
-    config: Config, counts: Counts, published: Callable[[], Mapping[str, Pointer]], by_test: bool = False
-) -> None:
+def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Pointers], by_test: bool = False) -> None:
     """Refuse names of experiments without lists, incomplete shares, and too many replicates.
 
     Args:
@@ -93,8 +92,8 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
 
 
-def parts_of(request: Comparison, counts: Counts, by_test: bool) -> dict[str, tuple[Comparison, list[str]]]:
-    """Test -> what is compared in it, with its experiments that have lists; all are of "" where there are no tests."""
+def parts_of(request: Comparison, counts: Counts, by_test: bool) -> Parts:
+    """What a run compares."""
     names = [name for name, count in counts.items() if count["lists"]]
     if not by_test:
         return {"": (request, names)}

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
 from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
 from rankmetrics_spark.errors import InputError, said, unknown
+from rankmetrics_spark.schemas import ColumnMap
 
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS: tuple[type[T.DataType], ...] = (
@@ -34,7 +35,7 @@ _ELEMENTS = f"^ *({_ELEMENT}( *, *{_ELEMENT})*)? *$"
 
 
 def checked_rows(
-    impressions: DataFrame, mapping: Mapping[str, str | None], columns: sch.Columns, text: bool, null_is_unjudged: bool
+    impressions: DataFrame, mapping: ColumnMap, columns: sch.Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
     names, mapping = (*columns.keys, *columns.values), dict(mapping)
@@ -64,11 +65,7 @@ def read_of(columns: sch.Columns) -> tuple[str, ...]:
 
 
 def faults(
-    columns: sch.Columns,
-    kinds: Mapping[str, T.DataType],
-    mapping: Mapping[str, str | None],
-    text: bool,
-    null_is_unjudged: bool,
+    columns: sch.Columns, kinds: Mapping[str, T.DataType], mapping: ColumnMap, text: bool, null_is_unjudged: bool
 ) -> list[tuple[str, str, str]]:
     """(column, reason, condition) of each possible fault of a row, in the order of the check."""
     names = (*columns.keys, *columns.values)
@@ -160,9 +157,7 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def renamed(
-    table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
-) -> DataFrame:
+def renamed(table: DataFrame, mapping: ColumnMap, names: Sequence[str], what: str, text: bool) -> DataFrame:
     """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant."""
     columns, expressions = [name for name in table.columns if name not in (sch.ROW, sch.LIST_FAULT)], []
     for name in names:
@@ -200,13 +195,13 @@ def renamed(
     return table.selectExpr(*expressions)
 
 
-def source_of(mapping: Mapping[str, str | None], name: str) -> str:
+def source_of(mapping: ColumnMap, name: str) -> str:
     """SQL: the column under a canonical name; one that is mapped to null is a constant."""
     source = mapping.get(name, name)
     return f"'{sch.EVERYONE}'" if source is None else sch.quoted(source)
 
 
-def kinds_of(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str]) -> dict[str, T.DataType]:
+def kinds_of(table: DataFrame, mapping: ColumnMap, names: Sequence[str]) -> dict[str, T.DataType]:
     """The type of each column under its canonical name, without asking the engine once more."""
     kinds = {field.name: field.dataType for field in table.schema.fields}
     sources = {name: mapping.get(name, name) for name in names}
@@ -353,9 +348,7 @@ COLUMNS = (sch.USER, sch.ITEM, sch.RELEVANCE)
 GRADE, FAULTY = "_grade", "_faulty"
 
 
-def pools(
-    judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool, intents: bool = False
-) -> DataFrame:
+def pools(judgements: DataFrame, mapping: ColumnMap, every_grade: bool, text: bool, intents: bool = False) -> DataFrame:
     """Group sound judgements by user; of a repeated (user, item) the highest grade counts, and so for each intent."""
     sound = typed_judgements(judgements, mapping, text, intents).where(f"{FAULTY} IS NULL")
     hashed = sound.selectExpr(sch.USER, f"xxhash64({sch.ITEM}) AS {sch.HASH}", GRADE)
@@ -376,9 +369,7 @@ def pools(
     return pools.join(of_intents, sch.USER, "left")
 
 
-def typed_judgements(
-    judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
-) -> DataFrame:
+def typed_judgements(judgements: DataFrame, mapping: ColumnMap, text: bool, intents: bool = False) -> DataFrame:
     """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` is the reason of a faulty row, or null.
 
     With ``intents``, also the column ``intents``: the hash of each intent of a row.
@@ -425,9 +416,7 @@ class JudgementCounts:
     digest: str = ""
 
     @classmethod
-    def of(
-        cls, judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
-    ) -> JudgementCounts:
+    def of(cls, judgements: DataFrame, mapping: ColumnMap, text: bool, intents: bool = False) -> JudgementCounts:
         """Count all judgements in one job."""
         table = typed_judgements(judgements, mapping, text, intents)
         keys = [sch.USER, sch.ITEM, FAULTY]

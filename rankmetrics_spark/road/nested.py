@@ -20,6 +20,7 @@ from rankmetrics_spark.layouts import LONGEST, MASK_RANKS, Packing
 from rankmetrics_spark.road import checking
 from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.road.ranking import described
+from rankmetrics_spark.schemas import ColumnMap
 
 _ELEMENT, _PLACE, _ITEMS = "_element", "_place", "_items"
 _LOOK = f"({_ELEMENT}, {_PLACE}) ->"
@@ -44,7 +45,7 @@ class Nested:
     array: str
     fault: str
     values: Mapping[str, str]
-    roles: Mapping[str, str | None]
+    roles: ColumnMap
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -60,11 +61,7 @@ class Nested:
 
 
 def nested(
-    table: DataFrame,
-    columns: Mapping[str, str | None],
-    packed: Packed | None,
-    place: str | None,
-    what: str = "impressions",
+    table: DataFrame, columns: ColumnMap, packed: Packed | None, place: str | None, what: str = "impressions"
 ) -> Nested | None:
     """The table as one of lists; None if each of its rows is an item.
 

@@ -15,11 +15,12 @@ from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring, recheck_of
 from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
+from rankmetrics_spark.schemas import ColumnMap
 
 #: Types of grades that fit into 32 bits.
 _SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
 #: Canonical name -> column of a table, and its schema; None where there is no table.
-_Mapped: TypeAlias = tuple[Mapping[str, str | None], T.StructType | None]
+_Mapped: TypeAlias = tuple[ColumnMap, T.StructType | None]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Plan:
 
     options: Options
     columns: sch.Columns
-    mapping: Mapping[str, str | None]
-    judgement_mapping: Mapping[str, str | None]
+    mapping: ColumnMap
+    judgement_mapping: ColumnMap
     scoring: Scoring
     layout: Layout
     engine: str = "spark"
@@ -148,14 +149,12 @@ def make_plan(
     return Plan(options, columns, mapping, of_judgements, scoring, layout)
 
 
-def mapped(option: Mapping[str, str | None], roles: Mapping[str, str], columns: Sequence[str]) -> dict[str, str | None]:
+def mapped(option: ColumnMap, roles: Mapping[str, str], columns: Sequence[str]) -> dict[str, str | None]:
     """Canonical name -> input column: that of the option, else the column of the same long or short name."""
     return {name: option.get(role, name if name in columns else role) for role, name in roles.items()}
 
 
-def _columns(
-    options: Options, rules: Sequence[Convention], mapping: Mapping[str, str | None], schema: T.StructType
-) -> sch.Columns:
+def _columns(options: Options, rules: Sequence[Convention], mapping: ColumnMap, schema: T.StructType) -> sch.Columns:
     """The columns that the evaluation reads."""
     by_score = options.rank_by == sch.SCORE
     is_mapped = "relevance" in options.columns

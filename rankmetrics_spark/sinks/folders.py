@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path, refused_folder
+from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, Pointers, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
@@ -243,7 +243,7 @@ class ParquetFolder(Folder):
         """Whether a table was written."""
         return reading.exists(self.spark, self.name_of(table))
 
-    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+    def days(self, table: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none.
 
         Raises:

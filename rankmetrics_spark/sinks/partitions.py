@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.engines import ORDER, few_rows, in_order
-from rankmetrics_spark.pointers import REFUSED, Entry, Pointer, record_path, refused_folder, sealed
+from rankmetrics_spark.pointers import REFUSED, Entry, Pointer, Pointers, record_path, refused_folder, sealed
 from rankmetrics_spark.schemas import CHECK_COLUMNS, DATE, EXPERIMENT, FAIL, NULL_PARTITION, RUN, Check
 from rankmetrics_spark.sinks.files import Files, of_disk
 
@@ -291,7 +291,7 @@ class Store(Protocol):
     def exists(self, table: str) -> bool:
         """Whether a table was written; it opens no file."""
 
-    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+    def days(self, table: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns, null where a date lacks one; None if there are none.
 
         Reading them later gives these rows or fails, even if a run replaces them meanwhile.

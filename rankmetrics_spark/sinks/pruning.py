@@ -22,7 +22,17 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Sink, dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointer, newest, parse, refused_folder, run_in_name
+from rankmetrics_spark.pointers import (
+    FOLDER,
+    REFUSED,
+    WITHOUT_ID,
+    Pointer,
+    Pointers,
+    newest,
+    parse,
+    refused_folder,
+    run_in_name,
+)
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, RUN, SMALL_TABLES
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
@@ -122,7 +132,7 @@ class Output:
         return [entry for entry, path in named if run_in_name(path) != id_of(path)]
 
 
-def old_dates(pointers: Mapping[str, Pointer], keep: int) -> tuple[dict[str, str], str]:
+def old_dates(pointers: Pointers, keep: int) -> tuple[dict[str, str], str]:
     """Date -> why it is kept, empty if it goes: those before the last ``keep`` up to the newest; the first of these.
 
     What the comparisons of the last ones name stays; what those of old dates name does not, because with a period

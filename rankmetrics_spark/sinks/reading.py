@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
+from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, PARTITION, RUN
 from rankmetrics_spark.sinks.files import Files, of_disk, on_this_machine
 from rankmetrics_spark.sinks.partitions import any_of
@@ -69,7 +69,7 @@ _FILE = "_metadata.file_name"
 ATTEMPTS = 5
 
 
-def existing(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame | None:
+def existing(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame | None:
     """The rows of a table that the pointers name, or None if there are none."""
     if engine_of(spark) != "sail" and _is_absent(spark, path):
         return None
@@ -79,7 +79,7 @@ def existing(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) ->
         return None
 
 
-def live_rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
+def live_rows(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame:
     """The rows of a table that the pointers name, with the columns of all its files.
 
     Raises:
@@ -109,7 +109,7 @@ def live_rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -
     return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
 
 
-def _live_part(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], paths: Sequence[str]) -> DataFrame:
+def _live_part(spark: SparkSession, path: str, pointers: Pointers, paths: Sequence[str]) -> DataFrame:
     reader = spark.read.option("mergeSchema", "true").option("basePath", path)
     return live(with_schema(spark, path, reader.parquet(*paths).schema, paths), pointers)
 
@@ -158,7 +158,7 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, p
     return rows.where(F.col(_FILE).contains(file_id))
 
 
-def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+def of_dates(spark: SparkSession, path: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
     """The rows of a table of Parquet files that these pointers name, with these columns; None if there are none."""
     disk = of_disk(path)
     files = live_files(disk, pointers, pointers.__contains__) if disk else []
@@ -180,10 +180,7 @@ def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[s
 
 
 def settled(
-    root: str,
-    pointers: Callable[[], Mapping[str, Pointer]],
-    select: Callable[[Mapping[str, Pointer]], Result],
-    current: Mapping[str, Pointer] | None = None,
+    root: str, pointers: Callable[[], Pointers], select: Callable[[Pointers], Result], current: Pointers | None = None
 ) -> Result:
     """What a look at the files of an output finds while no run publishes."""
     current = pointers() if current is None else current
@@ -217,13 +214,13 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "
         return []
 
 
-def live(rows: DataFrame, pointers: Mapping[str, Pointer]) -> DataFrame:
+def live(rows: DataFrame, pointers: Pointers) -> DataFrame:
     """The rows that the pointers name, as Spark reads them from files."""
     run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
     return rows.where(_is_current(run, pointers))
 
 
-def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
+def _is_current(run: Column, pointers: Pointers) -> Column:
     """Whether a row counts, by its date, its experiment and the run that its file names."""
     complete, parts = [], [~F.col(DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
     for date, pointer in pointers.items():
@@ -247,7 +244,7 @@ def _run_column() -> Column:
     return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
 
 
-def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
+def rows_by(rows: DataFrame, pointers: Pointers, other: str) -> dict[tuple[str, str | None], int]:
     """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
     run = _run_column()
     value = F.col(other).cast("string").alias(other)
@@ -255,9 +252,7 @@ def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dic
     return {(row[0], row[1]): row[2] for row in few_rows(counts)}
 
 
-def published(
-    rows: DataFrame, table: str, pointers: Mapping[str, Pointer], at_version: Callable[[int], DataFrame]
-) -> DataFrame:
+def published(rows: DataFrame, table: str, pointers: Pointers, at_version: Callable[[int], DataFrame]) -> DataFrame:
     """The rows of a Delta or Iceberg table that the pointers name.
 
     What another run has begun to replace, without getting as far as the pointer, is read from its earlier version.
@@ -278,9 +273,7 @@ def published(
     return selected
 
 
-def live_files(
-    table: Files, pointers: Mapping[str, Pointer], is_wanted: Callable[[str], bool] = lambda date: True
-) -> list[str]:
+def live_files(table: Files, pointers: Pointers, is_wanted: Callable[[str], bool] = lambda date: True) -> list[str]:
     """The files of a table that the pointers name, as paths below its folder."""
     name = table.root.rpartition("/")[2]
     runs = {date: pointer.of_table(name).file_run_of() for date, pointer in pointers.items()}

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, newest
+from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, Pointers, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, RUN, SMALL_TABLES, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_json, count_rows, rows_of_arrow
@@ -108,7 +108,7 @@ class SqlTables(Store):
         """Whether a table was written."""
         return self.current(table) is not None
 
-    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+    def days(self, table: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none."""
         version = self.version(table) if pointers else None
         if version is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause, said
-from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, is_sealed, parse, unit_in
+from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointers, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks.files import as_record, of_disk
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
@@ -27,6 +27,9 @@ from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled, tex
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
 from rankmetrics_spark.sinks.swapping import problem_with_name
 from rankmetrics_spark.words import UNITS
+
+#: Experiment -> what was counted of it.
+Counts: TypeAlias = Mapping[Any, Mapping[str, Any]]
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
@@ -73,9 +76,7 @@ def entry_of(entry: Entry, written: Sequence[Written], partitions: Partitions) -
     return replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
 
 
-def partitions_for(
-    date: str, counts: Mapping[Any, Mapping[str, Any]], filled: str, most: int = 1, few: bool = True
-) -> Partitions:
+def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: bool = True) -> Partitions:
     """The partitions of a table that a run replaces: all its experiments on its date.
 
     >>> counts = {"a": {"lists": 3, "quarantined": 0}, "b": {"lists": 0, "quarantined": 7}}
@@ -122,9 +123,7 @@ def _other_convention(store: Store, existing: tuple[str | None, str], date: str,
     return ConfigError.of("other_convention", table=table, date=date, **held, name=name)
 
 
-def check_row_counts(
-    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]]
-) -> list[Check]:
+def check_row_counts(users: Written, averages: Written, quarantine: Written, counts: Counts) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
     for name, count in counts.items():
@@ -251,7 +250,7 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     return rows.drop(EXPERIMENT) if path.rpartition("/")[2] in OF_DATES else with_unit(rows, unit_in(pointers))
 
 
-def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Mapping[str, Pointer]]:
+def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Pointers]:
     if format != "parquet" and "/" not in path:
         schema, _, table = path.rpartition(".")
         store = CatalogSchema(spark, schema, "", format)
@@ -269,7 +268,7 @@ def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Mappi
         if rows is not None:
             return rows, pointers
 
-    def select(pointers: Mapping[str, Pointer]) -> DataFrame:
+    def select(pointers: Pointers) -> DataFrame:
         """The rows that the pointers name; the files are listed here."""
         try:
             return live_rows(spark, path, pointers)
@@ -292,7 +291,7 @@ def _refused(spark: SparkSession, path: str) -> DataFrame:
         return empty
 
 
-def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:
+def columns_of(pointers: Pointers, table: str) -> str:
     """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
     for _, pointer in sorted(pointers.items(), reverse=True):
         for entry in pointer.entries:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ _WITH_CLICK = re.compile(rf"({_ID}|[\w.:-]+)-[01]( ([\w.:-]+)-[01])*")
 _TIME = r"\d{1,4}[-/]\d\d?[-/]\d{1,4}[ T]"
 _MOSTLY = 0.9
 _MOST_FIELDS = 100
+#: Column -> the values of its lists.
+Cells: TypeAlias = Mapping[str, Sequence[Sequence[object]]]
 #: Part of an item -> its place around the dash.
 _PARTS = {"item": 0, "relevance": 2}
 
@@ -107,13 +110,7 @@ def _of_texts(rows: pd.DataFrame) -> Lists | None:
     return _exploded(rows, values, name, '{parts: [item, relevance], between: "-"}', f"{name}.item")
 
 
-def _exploded(
-    rows: pd.DataFrame,
-    cells: Mapping[str, Sequence[Sequence[object]]],
-    items: str | None,
-    packed: str,
-    item: str | None,
-) -> Lists:
+def _exploded(rows: pd.DataFrame, cells: Cells, items: str | None, packed: str, item: str | None) -> Lists:
     """One row per item, with the other columns of its list."""
     sizes = [len(value) for value in next(iter(cells.values()))] if cells else [0] * len(rows)
     others = [name for name in rows if name not in cells and name != items]
