@@ -309,7 +309,7 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         names = [metric.column for metric in scoring.metrics]
         if scoring.machine:
             of_machine = {**columns, **{own: columns[name] for own, name in _OF_MACHINE.items()}}
-            rated = with_judgements(layout.unpack(of_machine, scoring.reading(rule)), of_machine, rule)
+            rated = with_judgements(_rated(lists, of_machine, layout, scoring.reading(rule)), of_machine, rule)
             of_both = (columns, values), (of_machine, mx.compute(rated, scoring.metrics, rule).T)
             values = np.concatenate([_where_judged(*each) for each in of_both])
             names += scoring.machine_columns
@@ -317,6 +317,15 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
 
 
 _OF_MACHINE = {sch.POOL_GRADE: sch.MACHINE_GRADE, sch.POOL_HASH: sch.MACHINE_HASH}
+
+
+def _rated(lists: li.RankedLists, columns: li.Arrays, layout: li.Layout, reading: li.Reading) -> li.RankedLists:
+    """The same lists under the grades of the machine, which may decide which of repeated or tied rows comes first."""
+    if lists.hash is None or lists.n_repeated.any() or lists.n_tied.any():
+        return layout.unpack(columns, reading)
+    batch = lists.batch
+    grade = judged_grades(li.Entries(batch.list, lists.hash, batch.grade), columns)
+    return replace(lists, batch=replace(batch, grade=grade))
 
 
 def _where_judged(columns: li.Arrays, values: mx.Floats) -> mx.Floats:
