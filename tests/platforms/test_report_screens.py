@@ -224,6 +224,22 @@ def test_all_pairs_and_a_large_run_fit_a_phone(opened: Callable[..., Opened], fi
     assert bottom["y"] + bottom["height"] < 2 * PHONE["height"], "the answer is on the first two screens"
 
 
+def test_each_leaderboard_fits_a_phone_and_has_a_search_of_its_own(opened: Callable[..., Opened]) -> None:
+    figures, ends = systems(28), ("", "_baseline")
+    ranks = {f"rank_{to}{end}": at for to, at in (("low", 1), ("high", 28)) for end in ends}
+    rows = [row | ranks | {"role": "primary"} for row in figures.comparisons]
+    result = opened(replace(figures, comparisons=rows), viewport=PHONE)
+    assert result.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    first, second = result.page.locator("section:has(> #leaderboard) .forest").all()
+    result.page.get_by_role("searchbox", name="Find an experiment in the table").nth(1).fill("_07")
+    shown = [
+        [line.inner_text() for line in board.locator("tbody tr").all() if line.is_visible()]
+        for board in (first, second)
+    ]
+    assert len(shown[0]) == 28 and [line.split()[:4] for line in shown[1]] == [["system_07", "1", "to", "28"]]
+    assert first.evaluate("board => board.scrollWidth <= board.clientWidth"), "the interval is on the screen"
+
+
 # ---- tables
 
 
