@@ -170,7 +170,7 @@ def _figures(
     of_days = comparison.days_of_experiments(users, days, table.metrics)
     table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
     over_lists = section.mean_over == "lists"
-    sums = road.sums_of_users(table.rows, table.metrics, table.segments, over_lists=over_lists)
+    sums = road.sums_of_users(table.rows, road.Summands(table.metrics, table.segments, over_lists=over_lists))
     # The columns of the convention are those of the record; nothing here reads them.
     averages = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
     means = few_rows(comparison.with_cluster_intervals(averages, table, section))

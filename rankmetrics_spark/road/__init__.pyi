@@ -2,6 +2,7 @@ from .aggregation import SUMS_OF_USERS as SUMS_OF_USERS
 from .aggregation import SUMS_OVER_LISTS as SUMS_OVER_LISTS
 from .aggregation import averages_of_sums as averages_of_sums
 from .aggregation import sums_of_lists as sums_of_lists
+from .aggregation import Summands as Summands
 from .aggregation import sums_of_users as sums_of_users
 from .assignments import AssignmentCounts as AssignmentCounts
 from .checking import FAULTY as FAULTY
@@ -30,4 +31,5 @@ from .stored import lists_to_store as lists_to_store
 from .stored import needs_more as needs_more
 from .stored import refuse_to_store as refuse_to_store
 from .tables import Tables as Tables
+from .tables import UserRows as UserRows
 from .tables import averages as averages

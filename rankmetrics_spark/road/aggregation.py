@@ -7,9 +7,9 @@ so no order of rows and no partition changes a bit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,25 +37,38 @@ SUMS_OVER_LISTS = st.Measure(f"{SUMS_OF_USERS.words} l vl ll m")
 #: Metrics whose values are added up together: as many as leave their arrays in the cache of a core.
 _TOGETHER = 16
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
+#: Ways to split rows: labels, and the place of the label of each row.
+Ways: TypeAlias = Iterable[tuple[list[str], Ints]]
 
 
-def sums_of_lists(
-    metrics: Sequence[Metric],
-    segments: Sequence[str],
-    combinations: Sequence[Sequence[int]] = (),
-    over_lists: bool = False,
-    flagged: Sequence[str] = (),
-) -> Step:
+@dataclass(frozen=True)
+class Summands:
+    """What is added up over users or lists, and by which segments.
+
+    Attributes:
+        metrics: Whose values.
+        segments: Name in the result -> column.
+        combinations: Segments that split together, by their places.
+        over_lists: Whether means are over lists.
+        several: Whether a row is of one of several conventions, with its index in ``_convention``.
+    """
+
+    metrics: Sequence[Metric]
+    segments: Mapping[str, str] = field(default_factory=dict)
+    combinations: Sequence[Sequence[int]] = ()
+    over_lists: bool = False
+    several: bool = False
+
+
+def sums_of_lists(what: Summands, flagged: Sequence[str] = ()) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
-    ``segments`` are their names in the result; the columns are ``_segment_0``, ``_segment_1``, ... With ``flagged``, a
-    list with ``_flagged`` is not added up: it comes back as a row with its experiment and these columns, which are null
-    in the rows of sums.
+    The columns of the segments are ``_segment_0``, ``_segment_1``, ... With ``flagged``, a list with ``_flagged`` is
+    not added up: it comes back as a row with its experiment and these columns, which are null in the rows of sums.
     """
-    body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
     kinds = {sch.RANK_MAY_REPEAT: T.BooleanType()}
     table = replace(_SUMS, more=tuple(T.StructField(name, kinds.get(name, T.StringType())) for name in flagged))
-    return Step(partial(body, over_lists=over_lists, table=table), table.schema)
+    return Step(partial(_sums_of_batches, what=what, table=table), table.schema)
 
 
 def _labels(segments: Mapping[str, str]) -> list[str]:
@@ -63,23 +76,13 @@ def _labels(segments: Mapping[str, str]) -> list[str]:
     return [f"{sch.quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values())]
 
 
-def sums_of_users(
-    users: DataFrame,
-    metrics: Sequence[Metric],
-    segments: Mapping[str, str],
-    several_conventions: bool = False,
-    combinations: Sequence[Sequence[int]] = (),
-    over_lists: bool = False,
-) -> DataFrame:
-    """The exact sums of ``user_metrics``, just computed or read back; ``segments``: name in the result -> column.
-
-    With several conventions, ``users`` has a row per (user, convention), with the index in ``_convention``.
-    """
-    counts = [sch.N_RELEVANT, sch.N_LISTS, sch.N_REPEATED] + [sch.CONVENTION_INDEX] * several_conventions
-    values = [metric.column for metric in metrics]
-    with_value = [name for name in map(sch.lists_with_value, values) if over_lists and name in users.columns]
-    inputs = users.selectExpr(sch.EXPERIMENT, *counts, *_labels(segments), *values, *with_value)
-    return sums_of_lists(metrics, tuple(segments), combinations, over_lists).of(inputs)
+def sums_of_users(users: DataFrame, what: Summands) -> DataFrame:
+    """The exact sums of ``user_metrics``, just computed or read back."""
+    counts = [sch.N_RELEVANT, sch.N_LISTS, sch.N_REPEATED] + [sch.CONVENTION_INDEX] * what.several
+    values = [metric.column for metric in what.metrics]
+    with_value = [name for name in map(sch.lists_with_value, values) if what.over_lists and name in users.columns]
+    inputs = users.selectExpr(sch.EXPERIMENT, *counts, *_labels(what.segments), *values, *with_value)
+    return sums_of_lists(what).of(inputs)
 
 
 def averages_of_sums(
@@ -118,14 +121,7 @@ def _of_convention(texts: Sequence[str], name: str) -> str:
     return f"element_at(array({', '.join(map(literal, texts))}), int({sch.CONVENTION_INDEX}) + 1) AS {name}"
 
 
-def _sums_of_batches(
-    batches: Batches,
-    metrics: Sequence[Metric],
-    segments: Sequence[str],
-    combinations: Sequence[Sequence[int]],
-    over_lists: bool,
-    table: SumTable,
-) -> Iterator[pa.RecordBatch]:
+def _sums_of_batches(batches: Batches, what: Summands, table: SumTable) -> Iterator[pa.RecordBatch]:
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     more = [field.name for field in table.more]
     for batch in batches:
@@ -138,17 +134,20 @@ def _sums_of_batches(
             batch = batch.filter(pc.invert(batch.column(sch.FLAGGED)))
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
-            codes = [coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
-            split = st.splits(segments, codes, combinations, batch.num_rows)
-            for keys, sums in _sums_of_batch(columns, metrics, split, over_lists):
+            for keys, sums in _sums_of_batch(columns, what, _ways(batch, what)):
                 nulls = (pa.nulls(len(sums), batch.column(name).type) for name in more)
                 yield table.batch(keys, sums, *nulls)
 
 
-def _sums_of_batch(
-    columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
-) -> Iterator[tuple[list[list[str]], Ints]]:
+def _ways(batch: pa.RecordBatch, what: Summands) -> Ways:
+    """Each way to split the rows of a batch: the labels, and the place of that of each row."""
+    codes = [coded(batch.column(f"_segment_{i}")) for i in range(len(what.segments))]
+    return st.splits(tuple(what.segments), codes, what.combinations, batch.num_rows)
+
+
+def _sums_of_batch(columns: Arrays, what: Summands, ways: Ways) -> Iterator[tuple[list[list[str]], Ints]]:
     """Keys and sums of the users of a batch, for each way to split them."""
+    metrics, over_lists = what.metrics, what.over_lists
     with_relevant, without_list = _numbers(columns[sch.N_RELEVANT]) > 0, _column_or_default(columns, sch.N_LISTS) == 0
     summands = (np.ones(len(with_relevant)), with_relevant, without_list, _numbers(columns[sch.N_REPEATED]))
     counts = [np.asarray(each, np.float64) for each in summands]  # in the order of ``_COUNTS``
@@ -168,7 +167,7 @@ def _sums_of_batch(
     row, own = flat(own) if many else (np.arange(len(own)), own)
     names, experiment = coded(own)
     rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)[row]
-    for labels, label in splits:
+    for labels, label in ways:
         code = (rules * len(names) + experiment) * len(labels) + label[row]
         order = np.argsort(code, kind="stable")
         starts = np.flatnonzero(np.diff(code[order], prepend=-1))
@@ -276,32 +275,23 @@ class Percentiles:
     confidence: float
 
 
-def value_counts(
-    users: DataFrame,
-    metrics: Sequence[Metric],
-    segments: Mapping[str, str],
-    several_conventions: bool = False,
-    combinations: Sequence[Sequence[int]] = (),
-) -> DataFrame:
+def value_counts(users: DataFrame, what: Summands) -> DataFrame:
     """How often each value of each metric occurs, for ``percentiles_of``; null and NaN are no values."""
-    rule = sch.CONVENTION_INDEX if several_conventions else f"0 AS {sch.CONVENTION_INDEX}"
-    inputs = users.selectExpr(sch.EXPERIMENT, rule, *_labels(segments), *(metric.column for metric in metrics))
-    body = partial(_counts, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
-    return Step(body, _COUNTED).of(inputs)
+    rule = sch.CONVENTION_INDEX if what.several else f"0 AS {sch.CONVENTION_INDEX}"
+    values = (metric.column for metric in what.metrics)
+    inputs = users.selectExpr(sch.EXPERIMENT, rule, *_labels(what.segments), *values)
+    return Step(partial(_counts, what=what), _COUNTED).of(inputs)
 
 
-def _counts(
-    batches: Batches, metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]]
-) -> Iterator[pa.RecordBatch]:
+def _counts(batches: Batches, what: Summands) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.num_rows:
             continue
         names, experiment = coded(batch.column(sch.EXPERIMENT))
         rule = batch.column(sch.CONVENTION_INDEX).to_numpy().astype(np.int64)
-        codes = [coded(batch.column(f"_segment_{i}")) for i in range(len(segments))]
-        for labels, label in st.splits(segments, codes, combinations, batch.num_rows):
+        for labels, label in _ways(batch, what):
             group = (rule * len(names) + experiment) * len(labels) + label
-            for metric in metrics:
+            for metric in what.metrics:
                 values = np.asarray(_numbers(batch.column(metric.column)), np.float64) + 0.0
                 known = np.flatnonzero(~np.isnan(values))
                 order = known[np.lexsort((values[known], group[known]))]

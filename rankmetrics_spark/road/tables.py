@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Comparison, Options
+from rankmetrics_spark.config import Comparison, Config, Options
 from rankmetrics_spark.engines import AnyTable, Step, beside, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
@@ -112,6 +112,14 @@ class Tables:
         if keep is not None and lists is None and events is None:
             plan = replace(plan, layout=ranking.layout_of_head(rows, plan.columns, plan.layout))
         return cls(plan, rows, judgements, pools, keep, lists, timed, states, assigned)
+
+    @classmethod
+    def of_config(cls, config: Config, inputs: Mapping[str, Any], keep: Keep | None = None) -> Tables:
+        """The evaluation that a config describes, over the tables of its sections; see ``of``."""
+        log, judged, machine = (inputs[name] for name in ("source", "judgements", "machine_judgements"))
+        asked: dict[str, Any] = {"day": config.evaluation_date, "compared": config.comparison, "keep": keep}
+        asked |= {name: inputs[name] for name in ("events", "assignments")}
+        return cls.of(log, judged, config.options, **asked, machine=machine)
 
     # ---- the pass over the input
 
@@ -312,17 +320,19 @@ class Tables:
         """The same without what only assignments know."""
         plan = self.plan
         if self.keep is not None:
-            return averages(self.user_metrics, plan, self.within_segments)
+            return averages(UserRows(self.user_metrics, self.within_segments), plan)
         if not plan.lists_are_users or self.assigned:
             users = self.users
             if self.assigned and plan.lists_are_users and not plan.options.percentiles:
                 # A list is added up for all of its experiments at once, and not copied for each.
                 users = scoring.per_user(self.assigned.of_all_arms(self._lists_of_log), plan.columns, plan.scoring)
             users = _published(users, plan, sch.CONVENTION_INDEX)
-            return averages(users, plan, self.within_segments, several_conventions=True)
+            return averages(UserRows(users, self.within_segments, several=True), plan)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
-        columns, work, combined = plan.columns, plan.scoring, plan.options.combined_segments
-        step = partial(agg.sums_of_lists, work.metrics, columns.segments, combined, plan.over_lists)
+        columns, work = plan.columns, plan.scoring
+        segments = dict(zip(columns.segments, columns.segment_columns, strict=True))
+        what = agg.Summands(work.metrics, segments, plan.options.combined_segments, plan.over_lists)
+        step = partial(agg.sums_of_lists, what)
         reads = {name: name for name in (sch.EXPERIMENT, *columns.segment_columns)}
         if not self._flags:
             sums = self._in_python(self._packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, step(), reads)
@@ -338,7 +348,8 @@ class Tables:
         means = agg.averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
-        return _with_percentiles(means, _published(self.users, plan, sch.CONVENTION_INDEX), plan, (), True)
+        of_rules = UserRows(_published(self.users, plan, sch.CONVENTION_INDEX), several=True)
+        return _with_percentiles(means, of_rules, plan)
 
     @cached_property
     def quarantine(self) -> DataFrame:
@@ -440,40 +451,43 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     return table.selectExpr(sch.EXPERIMENT, sch.USER, *renamed, *counts, *metrics, *with_value, *more)
 
 
-def averages(
-    user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
-) -> DataFrame:
-    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
-    over_lists = plan.over_lists
-    sums = _by_segment(
-        partial(agg.sums_of_users, over_lists=over_lists), user_metrics, plan, within, several_conventions
-    )
-    means = agg.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
-    return _with_percentiles(means, user_metrics, plan, within, several_conventions)
+@dataclass(frozen=True)
+class UserRows:
+    """Rows of ``user_metrics``, whether just computed or read back.
 
-
-def _by_segment(
-    summed: Callable[..., DataFrame], users: DataFrame, plan: Plan, within: Sequence[DataFrame], several: bool
-) -> DataFrame:
-    """What is added up over the users and those of each segment, who are in tables of their own if ``within`` has any.
-
-    ``several`` is whether the rows follow several conventions.
+    Attributes:
+        rows: The rows.
+        within: The users of each segment, if they are in tables of their own.
+        several: Whether the rows follow several conventions.
     """
-    segments, metrics = plan.public_segments, plan.scoring.metrics
-    whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
-    rows = summed(users, metrics, whole, several, combined)
-    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        rows = rows.unionByName(summed(table, metrics, {name: column}, True).where(F.col(sch.SEGMENT) != sch.EVERYONE))
-    return rows
+
+    rows: DataFrame
+    within: Sequence[DataFrame] = ()
+    several: bool = False
+
+    def added(self, summed: Callable[[DataFrame, agg.Summands], DataFrame], plan: Plan) -> DataFrame:
+        """What is added up over the users and those of each segment."""
+        segments, combined = plan.public_segments, plan.options.combined_segments
+        whole = agg.Summands(plan.scoring.metrics, segments, combined, plan.over_lists, self.several)
+        rows = summed(self.rows, replace(whole, segments={}, combinations=()) if self.within else whole)
+        for table, (name, column) in zip(self.within, segments.items(), strict=bool(self.within)):
+            own = replace(whole, segments={name: column}, combinations=(), several=True)
+            rows = rows.unionByName(summed(table, own).where(F.col(sch.SEGMENT) != sch.EVERYONE))
+        return rows
 
 
-def _with_percentiles(
-    means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
-) -> DataFrame:
+def averages(users: UserRows, plan: Plan) -> DataFrame:
+    """Aggregate: ``experiment_metrics`` from ``user_metrics``."""
+    sums = users.added(agg.sums_of_users, plan)
+    means = agg.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, plan.over_lists)
+    return _with_percentiles(means, users, plan)
+
+
+def _with_percentiles(means: DataFrame, users: UserRows, plan: Plan) -> DataFrame:
     """The means, with the percentiles that the options ask for."""
     request = agg.Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
-    counts = _by_segment(agg.value_counts, users, plan, within, several_conventions)
+    counts = users.added(agg.value_counts, plan)
     table = agg.percentiles_of(counts, plan.scoring.conventions, request)
     return beside(means, table, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession, functions as F
 from rankmetrics_spark import Options, compare, evaluate
 from rankmetrics_spark.config import Source
 from rankmetrics_spark.errors import InputError, QualityWarning
-from rankmetrics_spark.road import Tables, averages as averages_of
+from rankmetrics_spark.road import Tables, UserRows, averages as averages_of
 from rankmetrics_spark.sources import read as source
 from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
 from tests.helpers.messages import json_cases
@@ -164,7 +164,7 @@ def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) 
     }
     assert {segment: mean for (name, segment, _), mean in actual.items() if name == "a" and "&" in segment} == expected
     tables = Tables.of(log, None, Options.read({"metrics": metrics, **split}))
-    assert averages(averages_of(tables.user_metrics, tables.plan)) == actual
+    assert averages(averages_of(UserRows(tables.user_metrics), tables.plan)) == actual
     compared = {row["segment"]: row["difference"] for row in result.comparisons.toLocalIterator()}
     assert compared["country=de & device=web"] == (0 + 1 / 2) / 2
     assert compared.keys() == {segment for _, segment, _ in actual}
@@ -195,7 +195,7 @@ def test_averages_of_user_metrics_read_from_disk_are_the_same_to_the_last_bit(
     options = Options(metrics=["ap@10", "ndcg"], segments=["country.x"], judged=judged)
     result = Tables.of(log, truth, options)
     result.user_metrics.write.parquet(str(tmp_path / "users"))
-    written = averages_of(spark.read.parquet(str(tmp_path / "users")), result.plan)
+    written = averages_of(UserRows(spark.read.parquet(str(tmp_path / "users"))), result.plan)
     assert exact(written.collect()) == exact(result.experiment_metrics.collect())
 
 

@@ -21,7 +21,7 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import group_means, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.road import averages_of_sums, sums_of_users
+from rankmetrics_spark.road import Summands, averages_of_sums, sums_of_users
 from rankmetrics_spark.statistics import exact_mean, limbs_of
 from tests.helpers.commands import Call
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
@@ -89,7 +89,7 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     assert any(row["n_lists"] > 2 for row in expected.values())
     assert compared(period) == compared(whole.user_metrics)
     plan = whole._tables.plan
-    sums = sums_of_users(period, plan.scoring.metrics, {"country": "country"})
+    sums = sums_of_users(period, Summands(plan.scoring.metrics, {"country": "country"}))
     means = averages_of_sums(sums, plan.scoring.conventions, 0.95)
     assert exact(means.collect()) == exact(whole.experiment_metrics.select(*means.columns).collect())
 

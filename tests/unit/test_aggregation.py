@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.road import SUMS_OF_USERS, sums_of_lists
+from rankmetrics_spark.road import SUMS_OF_USERS, Summands, sums_of_lists
 from rankmetrics_spark.statistics import LIMB_EXPONENTS, LIMB_UNIT, exact_total
 
 
@@ -19,7 +19,7 @@ def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
         "ndcg_at_10": pa.array(values, pa.float64()),
     }
     made = pa.Table.from_batches(
-        sums_of_lists([parse("ndcg@10")], ()).body([pa.RecordBatch.from_pydict(columns)])
+        sums_of_lists(Summands([parse("ndcg@10")])).body([pa.RecordBatch.from_pydict(columns)])
     ).to_pydict()
     sums = dict(zip(SUMS_OF_USERS.columns, np.array(made["sums"], object).T, strict=True))
     assert made["experiment_id"] == ["a", "b"]
@@ -43,14 +43,14 @@ def test_flagged_lists_come_back_with_their_keys_once_and_count_in_no_sum() -> N
     }
     # A batch comes once for each convention.
     batches = [pa.RecordBatch.from_pydict({**columns, "_convention": pa.array([i] * 4, pa.int32())}) for i in (0, 1)]
-    step = sums_of_lists([parse("ap@10")], (), flagged=("user_id", "_rank_may_repeat"))
+    step = sums_of_lists(Summands([parse("ap@10")]), flagged=("user_id", "_rank_may_repeat"))
     assert step.schema.names[-2:] == ["user_id", "_rank_may_repeat"]
     rows = pa.Table.from_batches(step.body(batches)).to_pylist()
     names = ("experiment_id", "metric", "_convention", "user_id", "_rank_may_repeat")
     keys = [tuple(row[name] for name in names) for row in rows if row["sums"] is None]
     assert keys == [("a", None, None, "u2", True), ("b", None, None, "u1", False), ("b", None, None, "u2", True)]
     kept = pa.RecordBatch.from_pydict({name: values[:1] for name, values in columns.items()})
-    (alone,) = pa.Table.from_batches(sums_of_lists([parse("ap@10")], ()).body([kept])).to_pylist()
+    (alone,) = pa.Table.from_batches(sums_of_lists(Summands([parse("ap@10")])).body([kept])).to_pylist()
     sums = [row for row in rows if row["sums"] is not None]
     assert [tuple(row[name] for name in names) for row in sums] == [("a", "ap@10", i, None, None) for i in "01"]
     assert [row["sums"] for row in sums] == [alone["sums"]] * 2

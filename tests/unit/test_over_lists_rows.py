@@ -15,7 +15,7 @@ from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Mean, console, verdict_of
-from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
+from rankmetrics_spark.road import SUMS_OVER_LISTS, Summands, sums_of_lists
 from tests.helpers.samples import ratio_sums
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
 
@@ -223,7 +223,7 @@ def test_the_sums_of_means_count_lists() -> None:
         "n_lists_ap_at_10": pa.array([1, None, 0, 0]),
         "ap_at_10": pa.array([1.0, 0.5, 0.0, None]),
     }
-    (batch,) = sums_of_lists([parse("ap@10")], (), over_lists=True).body([pa.RecordBatch.from_pydict(columns)])
+    (batch,) = sums_of_lists(Summands([parse("ap@10")], over_lists=True)).body([pa.RecordBatch.from_pydict(columns)])
     made = dict(zip(SUMS_OVER_LISTS.columns, batch["sums"][0].as_py(), strict=True))
     # Lists with a value: 1 of 2, all 3, the empty one of who was shown nothing, and none of the user without a value.
     assert (made["n_users"], made["l_1"], made["m_1"]) == (3, 5, 2)
