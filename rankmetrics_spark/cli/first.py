@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import config as cfg, sources, tools
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, check_known
-from rankmetrics_spark.job import errors_in_words, inputs
+from rankmetrics_spark.job import errors_in_words
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
@@ -194,9 +194,7 @@ def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> too
     names = [str(name) for name in sampled.rows.columns]
     if role == "judgements":
         if not asks():
-            allowed = "--judgements FILE, with its qrels"
-            what = sampled.ranked_by_format.removesuffix(" of")
-            raise ConfigError(f"'{sampled.path}' is {what}, which has no relevance; allowed: {allowed}")
+            raise ConfigError.of("no_qrels", path=sampled.path, what=sampled.ranked_by_format.removesuffix(" of"))
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     if not asks():
         raise ConfigError(_nothing_like(first))
@@ -306,12 +304,10 @@ def sample_means(
     If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.
     """
     with errors_in_words(config):
-        impressions, judgements = inputs(spark, config)
+        read = sources.all_inputs(spark, config)
         if first.log.format != "trec_run":
-            impressions = spark_table(first.rows, "the sample", impressions)
-        events, assignments = (sources.read_events(spark, part) for part in (config.events, config.assignments))
-        more: Any = {"events": events, "assignments": assignments, "compared": config.comparison}
-        tables = Tables.of(impressions, judgements, config.options, **more, day=config.evaluation_date)
+            read["source"] = spark_table(first.rows, "the sample", read["source"])
+        tables = Tables.of_config(config, read)
         try:
             check_quality(tables, config.quality, config.comparison)
         except QualityError as error:
@@ -345,10 +341,7 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
         RankmetricsError: What a run would refuse before it computes.
     """
     with errors_in_words(config):
-        impressions, judgements = inputs(spark, config)
-        events, assignments = (sources.read_events(spark, part) for part in (config.events, config.assignments))
-        log, asked = (impressions, judgements, config.options), config.comparison
-        plan = Tables.of(*log, events=events, assignments=assignments, compared=asked).plan
+        plan = Tables.of_config(config, sources.all_inputs(spark, config)).plan
     names = {canonical: role for role, canonical in {**ROLES, **JUDGEMENT_ROLES}.items()}
     unread = ["score" if config.rank_by == "position" else "position"]
     unread += [] if plan.columns.intents == "shown" else [INTENTS]

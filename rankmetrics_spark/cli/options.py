@@ -257,8 +257,7 @@ def configs_of_days(
     days.refuse_too_long("--from and --to")
     configs = [loaded(config, **options | {"date": date}) for date in days.calendar]
     if len(configs) > 1 and configs[0].source == configs[-1].source:
-        text = "the source names no {date}, so all of these days are the same log, and a period counts it as often"
-        say.lines(f"warning: {text}: put {{date}} in source.path or source.where")
+        say.lines(err.said("same_log_each_day"))
     return configs
 
 

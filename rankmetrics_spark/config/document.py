@@ -12,6 +12,7 @@ from typing import Any, NoReturn, get_args, get_origin
 import yaml
 
 from rankmetrics_spark.config.fields import Read, Section, Setting, Values, declared
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 
@@ -50,13 +51,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_RESOLVERS = {
-    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    "int": (r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
-    "float": (r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
-    "merge": (r"<<", ["<"]),
-}
+#: Type of a scalar -> the pattern of its texts, and the first characters that these may have.
+_RESOLVERS = data_of(__name__, "resolvers")
 for _tag, (_pattern, _first) in _RESOLVERS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 

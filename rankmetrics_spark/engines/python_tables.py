@@ -287,8 +287,7 @@ def _columns(value: Any, name: str) -> list[_Column]:
         advice = ", such as spark.read.parquet(path) or pandas.read_csv(path)"
     elif isinstance(value, (list, tuple)):
         kind += " without dicts" if value else " without rows"
-    tables = "a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
-    raise ConfigError(f"{name} is a {kind}; allowed: {tables}{advice}")
+    raise ConfigError.of("no_table", name=name, kind=kind, advice=advice)
 
 
 def _of_pandas(column: pd.Series) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from rankmetrics_spark.config import local_path
+from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
 from rankmetrics_spark.words import bound
 
@@ -216,23 +217,12 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
 
 # ---- settings of a run
 
-_LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 #: Settings of every run.
-SETTINGS_OF_RUNS = {
-    # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
-    # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
-    _LISTS: "200000",
-    # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-}
-
+SETTINGS_OF_RUNS = settings_of(__name__, "runs")
 #: Setting of Spark's log, which a session has to start with; a running one goes on without it.
 LOG_LEVEL = "spark.log.level"
 #: Settings that a run in the layout ``rows`` has instead.
-SETTINGS_OF_ROWS = {
-    # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
-    _LISTS: "8192"
-}
+SETTINGS_OF_ROWS = settings_of(__name__, "rows")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.road import Tables, lists_to_store, refuse_to_store
 from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
-from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log, without_users
+from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log
 from rankmetrics_spark.words import counted_in
 
 Progress = Callable[[str], None]
@@ -217,36 +217,17 @@ def _tables_of(context: Context) -> Tables:
     if context.stored is not None:
         return context.stored.tables(store, config, record)
     sources.check_ready(context.spark, config.source)
-    impressions, judgements = inputs(context.spark, config)
-    sections = (config.events, config.assignments, config.machine_judgements)
-    events, assignments, machine = (sources.read_events(context.spark, part) for part in sections)
-    others = {"judgements": judgements, "machine_judgements": machine, "events": events, "assignments": assignments}
-    record.add_inputs(config, {"source": impressions, **others})
-    if (ids := context.without) is not None:
-        asked = config.options
-        roles = asked.judgement_columns, asked.machine_columns, asked.event_columns, asked.assignment_columns
-        impressions = without_users(impressions, ids, asked.columns)
-        judgements, machine, events, assignments = (
-            None if rows is None else without_users(rows, ids, columns)
-            for rows, columns in zip(others.values(), roles, strict=True)
-        )
+    read: dict[str, Any] = sources.all_inputs(context.spark, config)
+    record.add_inputs(config, read)
+    if context.without is not None:
+        read = sources.without_users(read, context.without, config.options)
     refused = " and ".join(context.refused)
     record.entries["notes"] = [
         *([f"going on without {refused}, which have no effect in this session"] if refused else []),
-        *whole_log(config.source, impressions.schema, config.evaluation_date),
-        *at_midnight(config.source, impressions.schema),
+        *whole_log(config.source, read["source"].schema, config.evaluation_date),
+        *at_midnight(config.source, read["source"].schema),
     ]
-    tables = Tables.of(
-        impressions,
-        judgements,
-        config.options,
-        keep=store.stage,
-        events=events,
-        day=config.evaluation_date,
-        assignments=assignments,
-        compared=config.comparison,
-        machine=machine,
-    )
+    tables = Tables.of_config(config, read, store.stage)
     if config.sink.lists:
         refuse_to_store(tables)
         tables = replace(tables, plan=replace(tables.plan, scoring=replace(tables.plan.scoring, stored=True)))

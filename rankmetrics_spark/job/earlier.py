@@ -171,15 +171,9 @@ class Earlier:
         """The period for the run record; empty without one."""
         if self.days is None:
             return {}
-        first, last, dates = self.days.first, self.days.last, [*self.days.dates]
-        runs = {date: [*ids] for date, ids in self.runs(counts).items()}
-        return {
-            sch.PERIOD_FROM: first,
-            sch.PERIOD_TO: last,
-            "days": dates,
-            "missing": [*self.days.missing],
-            "runs": runs,
-        }
+        days, runs = self.days, {date: [*ids] for date, ids in self.runs(counts).items()}
+        period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, "days": [*days.dates]}
+        return period | {"missing": [*days.missing], "runs": runs}
 
 
 def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:

@@ -66,8 +66,7 @@ def with_grades(
     sides = _Sides.of(shown, events, options)
     path = options.path_of("columns")
     if "relevance" not in options.columns and (own := first_of(shown, [sch.RELEVANCE])):
-        one = f"allowed: one of the two, such as {path}.relevance: null with the events"
-        raise InputError(f"the impressions have a column '{own}', and events are given; {one}")
+        raise InputError.of("two_grades", own=own, path=path)
     state, of_item = _state(options, day, sides.is_timed), [*sides.keys, _ITEM]
     events, seen = sides.events, sides.shown.join(sides.events.select(*of_item), of_item, "left_semi")
     if sides.by_list:

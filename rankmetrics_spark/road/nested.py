@@ -137,8 +137,7 @@ def _elements(lists: str, kind: T.DataType, packed: Packed | None, what: str) ->
     if isinstance(kind, T.ArrayType):
         return column, kind.elementType
     if not isinstance(kind, T.StringType) or packed is None:
-        found = f"column '{lists}' (items) of the {what} has type {kind.simpleString()}"
-        raise InputError(f"{found}; it must be an array, or a text that source.packed describes")
+        raise InputError.of("no_lists", lists=lists, what=what, kind=kind.simpleString())
     cells = f"split({column}, {checking.literal(re.escape(packed.separator))})"
     cells = f"filter({cells}, x -> x != '')"
     if packed.between is None:

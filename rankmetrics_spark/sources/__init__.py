@@ -111,7 +111,25 @@ def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | N
     return None if section is None else read(spark, section, section.required_columns())
 
 
-def without_users(rows: DataFrame, ids: DataFrame, columns: Mapping[str, Any]) -> DataFrame:
+def all_inputs(spark: SparkSession, config: cfg.Config) -> dict[str, DataFrame | None]:
+    """Section of a config -> its table; None without it."""
+    impressions, judged = inputs(spark, config)
+    others = {
+        name: read_events(spark, getattr(config, name)) for name in ("machine_judgements", "events", "assignments")
+    }
+    return {"source": impressions, "judgements": judged, **others}
+
+
+def without_users(tables: Mapping[str, DataFrame | None], ids: DataFrame, asked: cfg.Options) -> dict[str, Any]:
+    """The inputs without the rows of these users; see ``all_inputs``."""
+    columns: dict[str, Mapping[str, Any]] = {"source": asked.columns, "judgements": asked.judgement_columns}
+    columns |= {"machine_judgements": asked.machine_columns, "events": asked.event_columns}
+    columns |= {"assignments": asked.assignment_columns}
+    there = {name: rows for name, rows in tables.items() if rows is not None}
+    return {**tables, **{name: _without(rows, ids, columns[name]) for name, rows in there.items()}}
+
+
+def _without(rows: DataFrame, ids: DataFrame, columns: Mapping[str, Any]) -> DataFrame:
     """The rows of an input whose user, as text, is none of these; all rows of one that names no users."""
     user = columns.get("user") or next((name for name in (USER, "user") if name in rows.columns), None)
     if user not in rows.columns:
@@ -251,10 +269,9 @@ def failed_file(error: Exception) -> err.InputError | None:
     match = _FAILURES["file"].search(str(error))
     if match is None:
         return None
-    header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
-    broken = "it is broken, or its columns differ from those of the other files"
-    name = match["file"] or match["other"]
-    return err.InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
+    if "CSV header" in str(error):
+        return err.InputError.of("header_of_file", file=match["file"] or match["other"])
+    return err.InputError.of("broken_file", file=match["file"] or match["other"])
 
 
 def failed_read(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:

@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
+from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import engine_of, spark_path
 from rankmetrics_spark.errors import InputError, said
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
@@ -180,11 +181,7 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
 Load: TypeAlias = Callable[[DataFrameReader], DataFrame]
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
 #: Type that Spark infers for folders -> the pattern of their values. The first match counts; dates come after these.
-_KINDS = {
-    "int": r"[+-]?[0-9]{1,9}",
-    "bigint": r"[+-]?[0-9]{1,18}",
-    "double": r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?",
-}
+_KINDS: dict[str, str] = data_of(__name__, "folders")
 
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE, letters
+from rankmetrics_spark.doors import text_of
 from rankmetrics_spark.errors import said
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.tools import guessing
@@ -246,14 +247,8 @@ class FirstConfig:
     def text(self) -> str:
         """The YAML text, with a comment beside each guess."""
         of_day = f" --date {self.dates[-1]}" if self.dates else ""
-        head = (
-            f"# yaml-language-server: $schema={SCHEMA_FILE}",
-            "# Written by rankmetrics init from the first rows of the log: check what the comments say, then",
-            f"#   rankmetrics evaluate --config THIS_FILE{of_day}",
-            "# Paths are relative to the folder in which the command runs, not to that of this file.",
-            "# Every key: rankmetrics example, or docs/options.md.",
-        )
-        return "\n".join([*head, *self._source(), *self._rest()]) + "\n"
+        head = text_of(__name__, "head.txt").format(schema=SCHEMA_FILE, of_day=of_day)
+        return head + "\n".join([*self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:
         yield "source:"

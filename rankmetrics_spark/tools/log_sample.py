@@ -215,8 +215,7 @@ def _place_of(path: str, files: Sequence[Path], judgements: str | None) -> str:
     """The log as a config names it: of a folder in which a run writes, the files alone; without its judgements."""
     place, endings = Path(path), {file.suffix for file in files}
     if judgements and len(files) > 1 and Path(judgements).resolve() in [file.resolve() for file in files]:
-        allowed = "allowed: a pattern of the other files, or a folder without it"
-        raise InputError(f"the log '{path}' holds the judgements '{judgements}' as well; {allowed}")
+        raise InputError.of("judgements_in_log", path=path, judgements=judgements)
     holds_all = place.is_dir() and {file.parent for file in files} == {place}
     is_here = holds_all and Path.cwd().is_relative_to(place.resolve())
     return f"{path.rstrip('/')}/*{endings.pop()}" if is_here and len(endings) == 1 else path
@@ -364,8 +363,7 @@ def _read(file: Path, format: str, most: int, what: str) -> tuple[pd.DataFrame, 
             return rows.dropna(axis=1, how="all"), {}
         return _rows_of(file, format, most)
     except UnicodeDecodeError as error:
-        allowed = "a file in UTF-8 (iconv -f latin1 -t utf-8 converts it)"
-        raise InputError(f"cannot read {format} from '{file}': it is no UTF-8; allowed: {allowed}") from error
+        raise InputError.of("no_utf_8", format=format, file=file) from error
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from rankmetrics_spark.doors import text_of
 from rankmetrics_spark.errors import ConfigError
 
 #: Exit codes that a retry would repeat, and why.
@@ -46,8 +47,7 @@ def waits_until(date: str, hour: str, zone: str) -> datetime:
     try:
         return datetime.combine(over, clock.fromisoformat(hour), ZoneInfo(zone))
     except (ValueError, KeyError):
-        text = f"late_until is '{hour}' and its time zone '{zone}'; allowed: an hour such as 09:00, a zone such as UTC"
-        raise ConfigError(text) from None
+        raise ConfigError.of("no_hour", hour=hour, zone=zone) from None
 
 
 def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,10 +60,7 @@ def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[
 
 # It says once a second that the process lives, and its exit code at the end: nobody has to be its parent for that. A
 # shell would end where `: > file` fails, as on a full disk.
-_KEEPER = """trap : TERM
-"$@" > "$0/log" 2>&1 < /dev/null & job=$!
-while kill -0 $job 2> /dev/null; do true > "$0/alive"; [ ! -e "$0/stop" ] || kill -TERM 0; sleep 1; done
-wait $job; echo $? > "$0/new" && mv "$0/new" "$0/code" """
+_KEEPER = text_of(__name__, "keeper.sh")
 
 
 def start(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:

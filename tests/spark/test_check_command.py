@@ -56,6 +56,15 @@ def test_it_names_the_columns_of_intents_only_where_a_metric_reads_them(call: Ca
         assert (own, ", intents = experiment_id" in result["their columns"]) == expected, metrics
 
 
+def test_it_reads_judgements_of_a_machine_in_a_table_of_their_own(call: Call, config: Path) -> None:
+    log = config.parent / "log"
+    both = ("--set", f"judgements.path={log}", "--set", f"machine_judgements.path={log}")
+    both += ("--set", "judgements.human_sample=random", "--set", "source.columns.relevance=null")
+    code, out, err = call("check", config, "--format", "json", *both)
+    assert code == 0, err
+    assert json.loads(out)["judgements"].startswith(f"parquet, {log}")
+
+
 def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     more = ("--set", "gates=[{metric: ndcg@10, max_drop: 0.1}]", "--set", "source.segments=item_id")
     result = json.loads(call("check", config, "--format", "json", *more)[1])

@@ -180,7 +180,7 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     )
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
     road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _tables_of(")[1]
-    calls = ["inputs(", "Tables.of(", "tables.outcome", "check(tables", "publish(store"]
+    calls = ["inputs(", "Tables.of_config(", "tables.outcome", "check(tables", "publish(store"]
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
     tables = (ROOT / "rankmetrics_spark" / "road" / "tables.py").read_text().split("def of(")[1]
     calls = ["make_plan(", "checked_rows(", "pools(", "ranking.packed(", "scoring.scored(", "averages("]
