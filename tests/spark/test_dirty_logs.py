@@ -25,6 +25,7 @@ from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.metrics import parse
 from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
 from tests.helpers.logs import assert_close, bits, by_user, config
+from tests.helpers.messages import json_cases
 
 FIXED = range(30)
 N_FRESH, N_SMALL = 12, 16
@@ -35,36 +36,8 @@ RELEVANT += ["idcg@4", "err@5"]
 EVERY = [*RELEVANT, "bpref", "judged@5", "auc", "auc@3", "rbp_residual"]
 # The sums of a user's lists take several columns for each metric.
 FEW = ["ap@3", "ndcg", "rr", "f1@3", "err@5", "cg@5"]
-GRADED = {"gain": "exponential", "relevant_from": 2, "ap_denominator": "m"}
 
-CASES = [
-    Case("masks", whole=True, layout="masks"),
-    Case("masks of sessions, sloppy", whole=True, session=True, convention={"duplicates": "count"}, layout="masks"),
-    Case("relevant, left out", convention={"zero_relevant": "skip"}, layout="relevant"),
-    Case("relevant of sessions", session=True, convention=GRADED, layout="relevant"),
-    Case("rows", layout="rows", repeated_items="all"),
-    Case("best rank", session=True, convention={"duplicates": "best_rank"}, repeated_items="all"),
-    Case("refused", whole=True, convention={"duplicates": "refuse", "ap_denominator": "hits"}, repeated_items="all"),
-    Case("counted", convention={"duplicates": "count", "zero_relevant": "one"}, repeated_items="all", layout="rows"),
-    Case("ignored repeats", whole=True, session=True, repeated_items="ignore"),
-    Case("looked up", grades="looked up", session=True, repeated_items="all"),
-    Case("looked up, counted", grades="looked up", convention={"duplicates": "count", "population": "both"}),
-    Case("own relevance, judged pool", whole=True, grades="both", layout="masks"),
-    Case("by score", "score", session=True, repeated_items="all"),
-    Case("by score, best rank", "score", {"ties": "item_asc", "duplicates": "best_rank"}, repeated_items="all"),
-    Case("by score and rank", "score", {"ties": "position"}, repeated_items="all"),
-    Case("by score and rank, counted", "score", {"ties": "position", "duplicates": "count"}, session=True),
-    Case("the best order", "score", {"ties": "best", "duplicates": "refuse"}),
-    Case("the worst order", "score", {"ties": "worst", "duplicates": "count"}),
-    Case("all orders", "score", {"ties": "expected"}, small=True),
-    Case("trec_eval", "score", "trec_eval", grades="looked up", small=True),
-    Case("ranx", "score", {"preset": "ranx", "population": "either"}, grades="looked up", small=True, session=True),
-    Case("condensed", convention={"unjudged": "removed"}, grades="looked up", session=True, repeated_items="all"),
-    Case("condensed, own relevance", convention={"unjudged": "removed", "duplicates": "best_rank"}, grades="both"),
-    Case("condensed by score", "score", {"score_precision": 32, "unjudged": "removed"}, grades="looked up"),
-    Case("condensed, all orders", "score", {"ties": "expected", "unjudged": "removed"}, grades="looked up", small=True),
-    Case("judged and counted", "score", {"duplicates": "count", "gain": "binary"}, grades="looked up", session=True),
-]
+CASES = [Case(**case) for case in json_cases("evaluations of dirty logs")]
 
 
 class Logs(NamedTuple):

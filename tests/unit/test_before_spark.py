@@ -194,24 +194,7 @@ def test_an_output_is_apart_from_the_input(refused: Refused, source: str, sink: 
     assert (code, sentence) == (2, expected)
 
 
-OVERLAPS = [
-    ("log", "./log/", True),
-    ("log", "log2", False),
-    ("log", "../x/log", False),
-    ("log/*.parquet", "log/out", False),
-    ("log/*/day", "log/out", False),
-    ("log/*/user_metrics", "log/out", True),
-    ("l{a,b}g", "lag/out", True),
-    ("out/input/impressions", "out", False),
-    ("out/inputs", "out", True),
-    ("s3://bucket/log", "s3a://bucket/log/", True),
-    ("s3a://bucket/log", "s3a://other/log", False),
-    ("s3a://bucket/log", "bucket/log", False),
-    ("hdfs://name/log", "hdfs://name/log/out", True),
-]
-
-
-@pytest.mark.parametrize(("source", "sink", "overlaps"), OVERLAPS)
+@pytest.mark.parametrize(("source", "sink", "overlaps"), json_cases("paths that overlap by their folders"))
 def test_paths_overlap_by_their_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, sink: str, overlaps: bool
 ) -> None:

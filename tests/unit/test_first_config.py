@@ -613,22 +613,7 @@ def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:
         sample(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("files", "named", "experiments"),
-    [
-        (("control.csv", "new.csv"), "file", ["control", "new"]),
-        (("dt=2026-11-20/new.csv.gz", "dt=2026-11-20/control.csv.gz"), "file", ["control", "new"]),
-        (("control/0.csv", "control/1.csv", "new/0.csv"), "folder", ["control", "new"]),
-        (("control/dt=2026-11-20/0.csv", "new/dt=2026-11-20/0.csv"), "folder", ["control", "new"]),
-        (("bm25.csv", "splade2.csv"), "file", ["bm25", "splade2"]),
-        # Pieces of one log: numbers, days, and names that Spark and people give to parts.
-        (("part-00000-6f1c.csv", "part-00001-77aa.csv"), "", []),
-        (("2026-11-19.csv", "2026-11-20.csv"), "", []),
-        (("log_1.csv", "log_2.csv"), "", []),
-        (("control_1.csv", "control_2.csv"), "", []),
-        (("new.csv",), "", []),
-    ],
-)
+@pytest.mark.parametrize(("files", "named", "experiments"), json_cases("files with names of their own are experiments"))
 def test_files_or_folders_with_names_of_their_own_are_experiments(
     tmp_path: Path, files: tuple[str, ...], named: str, experiments: list[str]
 ) -> None:

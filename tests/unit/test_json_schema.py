@@ -11,6 +11,7 @@ import yaml
 from rankmetrics_spark.config import Config, described, from_mapping, schema
 from rankmetrics_spark.errors import ConfigError
 from tests.helpers.commands import ROOT
+from tests.helpers.messages import json_cases
 
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
 # The oldest libraries come without it.
@@ -46,31 +47,8 @@ def test_the_configs_at_hand_fit(file: Any) -> None:
     jsonschema.validate(yaml.safe_load(file.read_text(encoding="utf-8")), schema())
 
 
-WRONG = [
-    {"metric": ["ap@10"]},
-    {"engine": "dask"},
-    {"rank_by": 1},
-    {"quality": {"max_invalid_fraction": 1.5}},
-    {"quality": {"on_invalid": True}},
-    {"comparison": {"confidence": 1}},
-    {"comparison": {"wilcoxon": "yes"}},
-    {"comparison": {"bootstrap": {"replicates": 1.5}}},
-    {"comparison": {"bootstrap": {"replicate": 100}}},
-    {"comparison": {"period": {"since": "2026-11-08"}}},
-    {"gates": [{"metrics": "ap@10", "min": 0.1}]},
-    {"source": "logs"},
-    {"sink": {"format": "csv"}},
-]
-RIGHT: list[dict[str, Any]] = [
-    {"convention": {"preset": "trec_eval", "ties": "expected"}, "rank_by": "score"},
-    {"metrics": "ap@10, ndcg@10"},
-    {"comparison": {"baseline": 7, "bootstrap": True, "looks": "any"}},
-    {"comparison": {"baseline": "a", "bootstrap": {"seed": 3}, "looks": {"planned": 14, "look": 3}}},
-    {"comparison": {"baseline": "a"}, "metrics": ["ap@10"], "gates": [{"metric": "ap@10", "max_drop": 0.01}]},
-    {"comparison": {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}, "period": {"from": "2026-11-08"}}},
-    {"evaluation_date": -2, "engine": None, "judgements": {"format": "trec_qrels", "path": "q"}},
-    {"source": {"path": ["a", "b"], "list": "request", "segments": ["country"], "columns": {"item": None}}},
-]
+WRONG = json_cases("configs that the JSON schema refuses")
+RIGHT: list[dict[str, Any]] = json_cases("configs that the JSON schema takes")
 
 
 @needs_validator

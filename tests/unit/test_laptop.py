@@ -36,26 +36,14 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "master", "variable", "installed", "chosen"),
-    [
-        (None, None, None, True, Choice("sail")),
-        (None, None, None, False, Choice("spark")),
-        (None, "local[2]", None, True, Choice("spark", "local[2]")),
-        (None, None, "sc://a:1", True, Choice("spark", "sc://a:1")),
-        (None, "sc://b:2", "sc://a:1", True, Choice("spark", "sc://b:2")),
-        (None, None, "local[3]", False, Choice("spark", "local[3]")),
-        ("spark", None, None, True, Choice("spark")),
-        ("spark", "local[1]", "sc://a:1", True, Choice("spark", "local[1]")),
-        ("sail", None, "sc://a:1", True, Choice("sail")),
-        ("sail", None, None, False, Choice("sail")),
-    ],
+    ("engine", "master", "variable", "installed", "chosen"), json_cases("which engine a command chooses")
 )
 def test_a_named_engine_wins_then_a_master_then_what_is_installed(
     engine: str | None,
     master: str | None,
     variable: str | None,
     installed: bool,
-    chosen: Choice,
+    chosen: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -64,7 +52,7 @@ def test_a_named_engine_wins_then_a_master_then_what_is_installed(
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     if variable:
         monkeypatch.setenv("SPARK_REMOTE", variable)
-    assert choose(engine, master) == chosen
+    assert choose(engine, master) == Choice(*chosen)
 
 
 def test_the_session_of_spark_submit_is_one_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,21 +9,9 @@ import pytest
 
 from rankmetrics_spark import tools
 from rankmetrics_spark.errors import ConfigError
+from tests.helpers.messages import json_cases
 
-SUBMITTED = "Cannot execute: spark-submit --master local[2] jobs/evaluate.py. Error code is: {}.\nLast output:\n{}"
-CODES = {
-    SUBMITTED.format(1, "java.lang.OutOfMemoryError: Java heap space"): 1,
-    SUBMITTED.format(2, "rankmetrics: unknown metric 'ndgc'"): 2,
-    SUBMITTED.format(3, "rankmetrics: cannot read parquet"): 3,
-    SUBMITTED.format(4, "rankmetrics: 1 of 3 rows are faulty"): 4,
-    SUBMITTED.format(5, "rankmetrics: ap@10 of 'b' is 0.1"): 5,
-    SUBMITTED.format(137, ""): 137,
-    # Of a job on Databricks.
-    "failed with terminal state FAILED and with the errors [{'error': 'SystemExit: 4'}]": 4,
-    "failed with terminal state FAILED and with the errors [{'error': 'InputError: cannot read'}]": 3,
-    "failed with terminal state FAILED and with the errors [{'error': 'ConfigError: metrics'}]": 2,
-    "failed with terminal state TIMEDOUT and with the error ": None,
-}
+CODES = dict(json_cases("what operators say of an exit code"))
 """What an operator says -> the exit code of its run."""
 
 

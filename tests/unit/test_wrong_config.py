@@ -8,8 +8,8 @@ import pytest
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, resolve
-from tests.helpers.configs import LOGS, TRUTH, config
-from tests.helpers.messages import messages
+from tests.helpers.configs import config
+from tests.helpers.messages import json_cases, messages
 
 WRONG = messages("config")
 
@@ -64,22 +64,7 @@ def test_a_preset_made_for_scores_and_judgements_works_without_them(preset: str)
     assert config(convention=preset).convention.preset == preset
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"convention": {"ties": "expected"}, "rank_by": "score"},
-        {"convention": {"population": "both", "ideal_pool": "judged"}, "judgements": TRUTH},
-        {"metrics": "softmax_loss", "rank_by": "score"},
-        {"metrics": "softmax_loss", "source": {**LOGS, "columns": {"score": "s"}}},
-        {"metrics": "softmax_loss"},
-        {"convention": resolve("sklearn")},
-        {"convention": {"ties": "item_asc", "ideal_pool": "shown"}},
-        {"source": {**LOGS, "columns": {"item": None}}},
-        {"source": {**LOGS, "columns": {"item": None, "relevance": "clicked"}}, "judgements": TRUTH},
-        {"source": {**LOGS, "columns": {"relevance": None}}, "judgements": TRUTH},
-        {"source": {**LOGS, "columns": {"position": None}}, "rank_by": "score"},
-    ],
-)
+@pytest.mark.parametrize("changes", [*json_cases("combinations that work"), {"convention": resolve("sklearn")}])
 def test_a_combination_that_works_is_allowed(changes: dict[str, Any]) -> None:
     config(**changes)
 
