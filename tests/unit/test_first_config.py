@@ -304,13 +304,7 @@ def test_what_a_run_needs_and_nobody_can_guess_is_missing(tmp_path: Path) -> Non
     assert "    experiment: null  # no column looks like one" in text and "    item: null  # no column" in text
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"usr": "x"}, "--column: unknown role 'usr'; did you mean 'user'?"),
-        ({"user": "visitor"}, "--column user=visitor: unknown column 'visitor'; did you mean 'visitor_id'?"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), json_cases("columns that are given and not there"))
 def test_a_given_column_has_to_be_there(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         guesses(log(), given)

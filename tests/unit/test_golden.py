@@ -12,6 +12,7 @@ from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, p
 from tests.helpers import frames
 from tests.helpers.builders import ranked, value_of
 from tests.helpers.frames import Case
+from tests.helpers.messages import json_cases
 from tests.oracles import ORACLES
 
 GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"
@@ -74,15 +75,7 @@ MEMBERS = {
     "both": lambda shown, judged: shown & judged,
     "either": lambda shown, judged: shown | judged,
 }
-POPULATIONS: dict[str, dict[str, object]] = {
-    "recommenders.py": {"map": "recommenders", "ndcg": {"preset": "recommenders", "population": "judged"}},
-    "RePlay pandas": {"map": "replay"},
-    "RePlay polars": {"map": "replay"},
-    "RecTools": {"map": "rectools"},
-    "ir_measures": {"map": "ir_measures"},
-    "ranx make_comparable": {"map": "ranx"},
-    "pytrec_eval mean of returned": {"map": {"preset": "trec_eval", "population": "both"}},
-}
+POPULATIONS: dict[str, dict[str, object]] = dict(json_cases("populations of other systems"))
 GRADE_ZERO = "a row of the ground truth counts as relevant even with grade 0"
 ZERO_DEFECTS = {
     "recommenders.py": GRADE_ZERO,
@@ -121,14 +114,7 @@ def test_the_population_setting_gives_the_means_of_the_system(row: dict[str, str
 
 JUDGED["unseen too"] = {"a": 1}
 COVERED = {"perfect", "unseen", "unseen too", "unjudged"}
-COVERAGE: dict[str, object] = {
-    "RePlay 0.22.0 pandas": "replay",
-    "RePlay 0.22.0 polars": "replay",
-    "RecTools 0.19.0": "rectools",
-    "ir_measures 0.4.3": "ir_measures",
-    "ranx 0.3.21 make_comparable": "ranx",
-    "ranx 0.3.21 make_comparable ndcg_burges": "ranx_burges",
-}
+COVERAGE: dict[str, object] = dict(json_cases("coverage of other systems"))
 
 
 @pytest.mark.parametrize("row", populations("coverage.csv"), ids=lambda row: row["system"])

@@ -8,7 +8,7 @@ import pytest
 
 from rankmetrics_spark.config import Comparison, Options, check_machine
 from rankmetrics_spark.errors import ConfigError
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 BOTH: dict[str, Any] = {"judged": True, "judgement_columns": {"machine": "llm"}, "human_sample": "random"}
 
@@ -20,14 +20,7 @@ def test_an_evaluation_refuses_in_one_sentence(given: dict[str, Any], says: str)
     assert str(error.value).startswith(says)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"looks": "any"}, {"looks": {"planned": 3}}, {"cuped": {"column": "past"}}, {"wilcoxon": True}, {"trigger": "on"},
-     {"bootstrap": True}, {"randomization": True}, {"ranks": True, "pairs": "all"}, {"shared_users": "drop"},
-     {"only_changed": True}, {"period": {"from": "2026-11-01", "to": "2026-11-02"}}, {"cap": 5},
-     {"strata": ["country"]}],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("given", json_cases("comparisons that have no rule for a machine"), ids=str)
 def test_a_comparison_refuses_in_one_sentence(given: dict[str, Any]) -> None:
     asked = Comparison.read({"baseline": "a"} | given)
     check_machine(asked, machine=False)

@@ -18,6 +18,7 @@ from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 from tests.helpers.commands import ROOT
+from tests.helpers.messages import json_cases
 from tests.helpers.packages import install_sail, stand_in
 
 SOCKET = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
@@ -94,22 +95,14 @@ def chosen(master: str | None = None, local: bool = False, engine: str | None = 
     return spark, message
 
 
-@pytest.mark.parametrize(
-    ("master", "variable", "origin"),
-    [
-        (None, None, ("local", "local[*]")),
-        (None, "sc://a:1", ("connect", "sc://a:1")),
-        ("local[1]", "sc://a:1", ("local", "local[1]")),
-        ("spark://c:3", None, ("local", "spark://c:3")),
-    ],
-)
+@pytest.mark.parametrize(("master", "variable", "origin"), json_cases("a master and the environment"))
 def test_the_master_comes_before_the_environment_variable(
-    master: str | None, variable: str | None, origin: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    master: str | None, variable: str | None, origin: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if variable:
         monkeypatch.setenv("SPARK_REMOTE", variable)
     spark, message = chosen(master)
-    assert (spark.origin, spark.stopped, message) == (origin, True, ["starting Spark", "stopping Spark"])
+    assert (spark.origin, spark.stopped, message) == (tuple(origin), True, ["starting Spark", "stopping Spark"])
 
 
 def test_the_laptop_engine_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

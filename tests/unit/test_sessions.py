@@ -12,19 +12,11 @@ import pytest
 from rankmetrics_spark.engines import spark as sessions
 from rankmetrics_spark.errors import RankmetricsError
 from tests.helpers.commands import ROOT
+from tests.helpers.messages import json_cases
 from tests.helpers.packages import install
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
-GIVEN = [
-    "-cp",
-    "a b:*",
-    "--add-modules=jdk.incubator.vector",
-    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
-    "--add-modules=java.sql",
-    "",
-    "$HOME",
-    "it's",
-]
+GIVEN = json_cases("arguments of a Java")
 MakeJava = Callable[[str, int], Path]
 
 
