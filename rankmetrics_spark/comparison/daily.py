@@ -17,8 +17,10 @@ from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures as ms, pairs, units
 
 DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
+#: The slope between users who come on different dates; the other one is within users.
+BETWEEN = "slope_between"
 #: Kinds of rows of an effect over time.
-KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
+KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BETWEEN, BEFORE)
 #: Labels of sums that become those up to a day: states of users that begin on a date, and that end on one.
 ENTERING, LEAVING = "_entering", "_leaving"
 
@@ -122,6 +124,10 @@ def add_days(totals: ms.Totals, days: UserDays, request: cfg.Comparison, start: 
         cells.add(totals, "day", "", [np.ones(len(own)), relevant])
         since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
         pairs.add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
+        # The first day of each user, by its date: at the same number of days, users differ, and nothing wears off.
+        begin = first_places(own)
+        arrivals = exposed.rows.take(begin, segments=[_labelled(BETWEEN, exposed.date[begin])], **_NO_MORE)
+        pairs.add_rows(totals, arrivals, request)
         _add_slopes(totals, exposed, since, request)
     if earlier.any():
         # What the users of each experiment had before the start, in whatever experiment they were then.

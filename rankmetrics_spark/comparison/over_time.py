@@ -79,12 +79,14 @@ def over_time_rows(totals: ms.Totals, question: Question, start: str | None = No
     with np.errstate(all="ignore"):
         # The sums with those up to each day, in place of the states that begin and end there.
         changes: dict[ms.Key, dict[str, st.Ints]] = defaultdict(dict)
-        running, of_days, of_slopes = ms.Totals(), ms.Totals(), ms.Totals()
+        running, of_days = ms.Totals(), ms.Totals()
+        of_slopes = {kind: ms.Totals() for kind in (daily.SLOPE, daily.BETWEEN)}
         for key, sums in totals.sums.items():
             kind, _, date = key.segment.partition("=")
             if kind not in (daily.ENTERING, daily.LEAVING):
-                if kind == daily.SLOPE:
-                    of_slopes.sums[key._replace(segment=sch.EVERYONE)] = sums
+                if kind in of_slopes:
+                    of_slopes[kind].add(key._replace(segment=sch.EVERYONE), sums)
+                    of_slopes[kind].sums[key] = sums
                 else:
                     (of_days if key.kind == "day" else running).sums[key] = sums
                 if kind == daily.DAY and key.kind == "arm":
@@ -105,8 +107,9 @@ def over_time_rows(totals: ms.Totals, question: Question, start: str | None = No
         rows = compared.Compared.of(running, replace(question, only_t=True))
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
-        slopes = _slopes(of_slopes, rows, doubts)
-        merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
+        of_pairs = {daily.SLOPE: doubts, daily.BETWEEN: _doubts_by_date(of_days, rows)}
+        made = [columns, *(_slopes(kind, of_slopes[kind], rows, of_kind) for kind, of_kind in of_pairs.items())]
+        merged = {name: [value for part in made for value in part[name]] for name in OVER_TIME}
     fields = (merged[name] for name in (sch.BASELINE, sch.EXPERIMENT, sch.METRIC, "kind", "day_number"))
     places = [
         (baseline is None, baseline, candidate is None, candidate, metric, daily.KINDS.index(kind), day or 0)
@@ -135,6 +138,13 @@ def _doubts(of_days: ms.Totals, rows: compared.Compared) -> Doubts:
         words = None if last is None else known.get(last, whole).get((key.baseline, key.candidate)) or mix.get(i)
         doubts.append(words and f"{sch.NOT_TRUSTED}: {words}")
     return doubts
+
+
+def _doubts_by_date(of_days: ms.Totals, rows: compared.Compared) -> Doubts:
+    """Why a row about users of the same dates cannot be trusted: the mix of dates does not matter there."""
+    known = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in rows.keys}, by_date=True)
+    of_keys = (known.get((key.baseline, key.candidate)) for key in rows.keys)
+    return [words and f"{sch.NOT_TRUSTED}: {words}" for words in of_keys]
 
 
 def _points(rows: compared.Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
@@ -212,23 +222,28 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dict[str, list[Any]]:
-    """How much each difference changes per day since a user's first date, from the slopes of the users themselves."""
+def _slopes(kind: str, slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dict[str, list[Any]]:
+    """How much each difference changes per day since a user's first date, or per day that users come later.
+
+    Within users it comes from the slopes of the users themselves, between users from what they have on their first day.
+    """
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
     of_whole = [doubts[i] or sch.doubt_in(points.doubts[i]) or None for i in places]
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
-    request = replace(points.request, mean_over="lists", looks="one", cuped=None)
+    over = "lists" if kind == daily.SLOPE else "users"
+    request = replace(points.request, mean_over=over, looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
     rows = compared.Compared(slopes, plain, keys, *sums, paired)
-    slope, n, alpha = rows.estimate, len(keys), 1 - request.confidence
+    slope = rows.estimate if kind == daily.SLOPE else _between(rows)
+    n, alpha, known = len(keys), 1 - request.confidence, (~np.isnan(slope.p_value)).tolist()
     base, mean = (each[places] for each in means(points))
     share = np.where(base > 0, base, np.nan)
     p_adjusted = st.adjusted_p_values(slope.p_value, request.correction)
     levels = levels_of(slope.p_value, p_adjusted, request.correction, alpha)
     corrected = st.with_decision(slope.within(st.critical_value(slope.df, 1 - levels)), p_adjusted < alpha)
-    texts = {"kind": daily.SLOPE, "label": "per day since the first date", "valid_at": "a single look"}
+    texts = {"kind": kind, "label": _LABELS[kind], "valid_at": "a single look"}
     # Shares of numbers that count as known.
     names = ("difference", "ci_low", "ci_high")
     of = [(each, replace(each, **{name: getattr(each, name) / share for name in names})) for each in (slope, corrected)]
@@ -236,9 +251,39 @@ def _slopes(slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dic
         **_columns(rows, of[0], p_adjusted, of[1], (base, mean)),
         **{name: [text] * n for name, text in texts.items()},
         "day_number": [None] * n,
-        "note": _notes([None if known else worded(_NO_SLOPE) for known in ~np.isnan(slope.p_value)], of_whole),
+        "note": _notes([None if each else worded(_NO_SLOPE) for each in known], of_whole),
     }
+    columns["test"] = _chosen(known, columns["test"], [None] * n)
     return {name: list(each) for name, each in columns.items()}
 
 
+#: What each slope is per day of.
+_LABELS = {daily.SLOPE: "per day since the first date", daily.BETWEEN: "per day that users come later"}
 _NO_SLOPE = "no slope: too few users with values on different days"
+
+
+def _between(rows: compared.Compared) -> st.Estimate:
+    """How much the difference on a user's first day changes with its date, by least squares over these dates.
+
+    Users are compared with those of the same first date: that is a regression with a level for each date. The error
+    comes from the spread within each date and experiment, so that no line has to fit. Dates with one user count not.
+    """
+    dates = sorted({key.segment for key in rows.totals.sums} - {sch.EVERYONE})
+    cells, confidence = [], rows.request.confidence
+    for date in dates:
+        keys = [key._replace(segment=date) for key in rows.keys]
+        at = replace(rows, keys=keys, arms=rows.totals.sides("arm", keys), both=rows.totals.of("pair", keys))
+        test = st.paired_t(at.pair.difference, confidence).where(rows.paired, st.welch(*at.moments, confidence))
+        a, b = (sums["n"].astype(float) for sums in at.arms)
+        weight = np.where(np.isnan(test.standard_error), 0.0, np.where(rows.paired, at.both["both"], a * b / (a + b)))
+        cells.append((weight, test.difference, test.standard_error**2, test.df))
+    weight, difference, error, df = np.array(cells).reshape(len(dates), 4, len(rows.keys)).swapaxes(0, 1)
+    day = np.array([date.partition("=")[2] for date in dates], "datetime64[D]").astype(float)[:, None]
+    used = weight > 0
+    apart = day - (weight * day).sum(0) / weight.sum(0)
+    lever = weight * apart / (weight * apart**2).sum(0)
+    parts = np.where(used, lever**2 * error, 0.0)
+    slope = np.where(used.sum(0) > 1, np.where(used, lever * difference, 0.0).sum(0), np.nan)
+    df = parts.sum(0) ** 2 / np.where(used, parts**2 / df, 0.0).sum(0)
+    error = np.sqrt(np.where(parts.sum(0) > 0, parts.sum(0), np.nan))
+    return st.Estimate.of(slope, error, df, confidence).where(rows.testable, st.NO_ESTIMATE)

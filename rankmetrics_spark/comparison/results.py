@@ -161,7 +161,9 @@ def effect_over_time(
     Reads the users once, whatever the number of days. `kind` says what a row is about: ``day`` (the users of this
     date), ``cumulative`` (each user with the mean over their days so far; the last one is the whole period),
     ``days_since_first`` (each user's day so many days after their first one in the experiment), ``slope`` (what is
-    added to the difference with each day since a user's first date: within users, by least squares), and ``before``
+    added to the difference with each day since a user's first date: within users, by least squares with a level for
+    each), ``slope_between`` (what is added to the difference on users' first day with each day that they come later:
+    between users, by least squares with a level for each date), and ``before``
     (what the users of each experiment had before the first date, in whatever experiment they were then: a check of the
     split, since nothing should differ).
 
@@ -170,7 +172,7 @@ def effect_over_time(
         baseline: The experiment that the others are compared with.
         candidates: Only these are compared with the baseline; empty = all.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; by default every one that has a column.
-        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``.
+        correction: Correction of the p-values of all rows of a kind: ``slope``, ``slope_between`` and ``before``.
         confidence: Confidence level of the intervals, which are not corrected.
         dates: First and last date of the experiment, as YYYY-MM-DD; by default all dates, without a check of the split.
         pairs: Who is compared: with the baseline, or every pair.

@@ -7,7 +7,7 @@ from rankmetrics_spark import config as cfg, errors as err, findings as fd, sche
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
-from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent
+from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent, worded
 
 Row = Mapping[str, Any]
 
@@ -62,8 +62,10 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     )
     of_kinds = [(pair, fd.grouped(own, lambda each: each.kind)) for pair, own in ordered]
     texts = [(pair, _fading(kinds), _before(kinds)) for pair, kinds in of_kinds]
+    later = [text for _, kinds in of_kinds if (text := _later(kinds))]
     before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
-    return before + [text for pair, (changes, text), _ in texts if text and (changes or pair[2] == first_metric)]
+    within = [text for pair, (changes, text), _ in texts if text and (changes or pair[2] == first_metric)]
+    return before + within + later
 
 
 def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
@@ -101,6 +103,19 @@ def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     first = of_first and of_first.change(_in_percent(of_first))
     start = f" It is {first.text} on a {UNIT}'s first day." if first else ""
     return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {UNIT}'s days: {per_day}.{start}"
+
+
+def _later(kinds: Mapping[str, Sequence[fd.Finding]]) -> str:
+    """That users who come later have another effect on their first day; empty where that is not shown."""
+    found = next(iter(kinds.get("slope_between", ())), None)
+    change = found.change(_in_percent(found)) if found else None
+    if found is None or change is None or found.doubt or not _is_shown(found, found.p_adjusted):
+        return ""
+    return (
+        f"Between {UNITS}, not within them: on a {UNIT}'s first day, the difference between {found.candidate} and "
+        f"{found.baseline} on {found.label} changes by {change.text} per day that {UNITS} come later "
+        f"({_interval(found, change)}, {found.p}). Other {UNITS} come later, or the days differ; nothing wears off."
+    )
 
 
 def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
@@ -162,8 +177,8 @@ def print_over_time(days: cfg.Days, rows: Sequence[Row], style: str, metrics: Se
         text = {
             "candidate": str(found.candidate),
             "baseline": str(found.baseline),
-            "kind": WORDS["kinds"][found.kind],
-            "label": "" if found.kind == "slope" else found.at,
+            "kind": worded(WORDS["kinds"][found.kind]),
+            "label": "" if found.kind.startswith("slope") else found.at,
             str(UNITS): f"{found.n_users:,}",
             "difference": f"{difference} ({low} to {high})",
             "change": change.plain if change else "-",

@@ -257,7 +257,7 @@ function overTime() {
   const kind = kinds[Math.min(chosen.kind, kinds.length - 1)], byDate = kind !== "days_since_first";
   const rows = developed.filter((row) => row.kind === kind).sort((a, b) => byDate ? (a.label > b.label) - (a.label < b.label) : a.label - b.label);
   const dates = [...new Set(rows.map((row) => row.label))].sort(), bad = byDate ? badDays(dates) : [];
-  const about = { cumulative: "Difference over all days up to each day", day: "Difference of each day by itself", days_since_first: `Difference of all ${UNITS} by how many days after their first date it is` }[kind];
+  const about = { cumulative: "Difference over all days up to each day", day: "Difference of each day by itself", days_since_first: `Difference of all ${UNITS} by how many days after their first date it is (between ${UNITS} too: those who stay are others)` }[kind];
   const there = Object.keys(SHADES).filter((state) => bad.some((each) => each.state === state)).map((state) => STATES[state]);
   const shaded = bad.length ? ` Grey days${there.length > 1 ? ", from light to dark" : ""}: ${there.join(", ")}.` : "";
   const series = new Set(rows.filter(shown).map(pair)), thin = series.size > BANDS ? " Intervals are drawn for the highlighted experiment; hover over a point for the others." : "";

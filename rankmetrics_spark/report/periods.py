@@ -277,7 +277,7 @@ def _over_time(
     The last days before the period count as earlier visits of its users, if they follow the same convention. Empty
     where nothing is compared, and where even these pairs are too many.
     """
-    pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 2
+    pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 3
     if not pairs or draft.primary is None or left_out(section):
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]

@@ -111,7 +111,8 @@ def test_the_code_of_the_guide_runs_as_it_stands_there(spark: SparkSession, tmp_
     stored(spark, rows).write.partitionBy("experiment_id", "evaluation_date").parquet(folder)
     names: dict[str, Any] = {"spark": spark}
     exec(code.replace("out/first/user_metrics", folder), names)
-    assert {row["kind"] for row in names["found"].collect()} == {"day", "cumulative", "days_since_first", "slope"}
+    kinds = {"day", "cumulative", "days_since_first", "slope", "slope_between"}
+    assert {row["kind"] for row in names["found"].collect()} == kinds
 
 
 def test_intervals_up_to_each_day_hold_at_every_look_where_that_is_asked_for(spark: SparkSession) -> None:
@@ -165,8 +166,36 @@ def test_the_command_says_whether_the_effect_fades(call: Call, spark: SparkSessi
     whole = by_label([row.asDict() for row in effect_over_time(table, "a").collect()])
     assert texts(by_label(result["over_time"]).values()) == texts(whole.values())
     code, out, _ = call(*request, "--candidate", "b")
-    assert code == 0 and out.startswith("The effect of b against a on MAP@10 fades") and "change per day" in out
+    assert code == 0 and out.startswith("The effect of b against a on MAP@10 fades")
+    assert "change per day within users" in out
     assert f"\nUsers of {DATES[0]} to {DATES[-1]} (14 days).\n" in out
     for option, value in (("--date", DATES[0]), ("--segment", "country"), ("--losses", "3")):
         code, _, err = call(*request, option, value)
         assert code == 2 and f"--over-time is given with {option}; allowed: all users of several dates" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["slope", "slope_between"])
+def test_an_effect_that_wears_off_is_a_slope_within_users_and_one_of_later_users_is_not(
+    spark: SparkSession, kind: str
+) -> None:
+    """300 metrics are as many samples of the same visits; fewer users of b return, and those who do are the better."""
+    rng, rows = np.random.default_rng(4), []
+    metrics = [f"ap_at_{k}" for k in range(1, 301)]
+    for user in range(300):
+        name, arrives, stays = "ab"[user % 2], int(rng.integers(10)), rng.random()
+        level = rng.normal(0.5, 0.1, 300) + (0.1 * stays if name == "b" else 0.0)
+        for day in range(arrives, 14):
+            if day == arrives or rng.random() < (stays if name == "b" else 0.5):
+                effect = 0.1 * np.exp((arrives - day) / 3) if kind == "slope" else 0.03 * arrives
+                values = level + (effect if name == "b" else 0.0) + rng.normal(0, 0.1, 300)
+                rows.append((name, f"u{user}", DATES[day], 1, 1, *values))
+    columns = ["experiment_id", "user_id", "evaluation_date", "n_lists", "n_relevant", *metrics]
+    table = spark.createDataFrame(pd.DataFrame(rows, columns=columns))
+    found = effect_over_time(table, "a", correction="none").to_pandas()
+    p = {each: found[found.kind == each].p_value.to_numpy(float) for each in ("slope", "slope_between")}
+    assert np.mean(p.pop(kind) < 0.05) > 0.9
+    (other,) = p.values()
+    # 5 % of 300, and three standard errors of that share.
+    assert len(other) == 300 and 0.012 < np.mean(other < 0.05) < 0.088
+    assert (found[found.kind == kind].difference.mean() < 0) == (kind == "slope")

@@ -112,6 +112,45 @@ def test_the_slope_is_that_of_statsmodels_with_a_level_for_each_user(same_users:
     assert adjusted == pytest.approx([min(1.0, 2 * min(p)), min(1.0, max(2 * min(p), max(p)))])
 
 
+BETWEEN = "slope_between", "per day that users come later"
+
+
+def between(rows: pd.DataFrame, name: str, same_users: bool) -> tuple[float, ...]:
+    """Of first days: a regression with a level for each date, and a loop over dates and experiments for its error."""
+    first = rows.sort_values("date").drop_duplicates(["experiment", "user"]).rename(columns={METRIC: "y"})
+    first = first[first.experiment.isin(["a", name])].dropna()
+    first["t"], first["b"] = pd.to_datetime(first.date).dt.day, 1.0 * (first.experiment == name)
+    if same_users:
+        both = first[first.b == 0].merge(first[first.b == 1], on=["user", "t"])
+        first = both.assign(y=both.y_y - both.y_x, b=1.0)
+    # A date with one user of an experiment says nothing about the spread.
+    sizes = first.groupby(["t", "b"]).y.count().unstack(fill_value=0).min(axis=1)
+    used = first[first.t.map(sizes) > 1]
+    levels = [] if same_users else [pd.get_dummies(used.t).to_numpy(float)]
+    part = np.linalg.pinv(np.column_stack([*levels, used.b, used.b * used.t]))[-1]
+    cells = [each for _, each in used.assign(c=part).groupby(["t", "b"])]
+    errors = np.array([(each.c.iloc[0] ** 2 * len(each) * each.y.var(), len(each) - 1) for each in cells])
+    change, error, df = part @ used.y, np.sqrt(errors[:, 0].sum()), errors[:, 0].sum() ** 2
+    df /= (errors[:, 0] ** 2 / errors[:, 1]).sum()
+    half = stats.t.isf(0.025, df) * error
+    return change, change - half, change + half, 2 * stats.t.sf(abs(change) / error, df), len(first)
+
+
+@pytest.mark.parametrize("same_users", [False, True])
+def test_the_slope_between_users_is_that_of_their_first_days_with_a_level_for_each_date(same_users: bool) -> None:
+    rows = log(users=60, share=0.2)
+    if same_users:
+        rows["user"] = rows.user.str[1:]
+        rows["date"] = [DATES[int(user) % 3 * 4] for user in rows.user]
+        rows = rows.drop_duplicates(["experiment", "user"])
+    result = developed(rows, design="paired" if same_users else "independent")
+    for name in "bc":
+        row = result[(name, *BETWEEN)]
+        numbers = [row[key] for key in ("difference", "ci_low", "ci_high", "p_value", "n_users")]
+        assert row["test"] == ("paired t" if same_users else "welch")
+        assert numbers == pytest.approx(between(rows, name, same_users), rel=1e-7)
+
+
 def test_users_who_come_on_more_days_are_no_trend() -> None:
     # Each user has one value on all days; users of b who stay are the better ones, those of a are not.
     staying = {"a": ((1, 0.5), (4, 0.5)), "b": ((1, 0.1), (4, 0.9))}
@@ -210,7 +249,7 @@ def test_what_is_corrected_has_the_interval_that_agrees_with_it_and_the_rest_its
     result, seen = developed(log(), start=DATES[4]), set()
     for (_, kind, _), row in result.items():
         low, high = row["adjusted_ci_low"], row["adjusted_ci_high"]
-        if kind in ("slope", "before"):
+        if kind in ("slope", "slope_between", "before"):
             assert (low > 0 or high < 0) == (row["p_adjusted"] < 0.05)
             if row["p_adjusted"] > row["p_value"] and row["p_adjusted"] < 1:
                 assert low < row["ci_low"] and high > row["ci_high"]
@@ -256,8 +295,8 @@ def test_a_value_that_cannot_be_summed_leaves_no_test_behind() -> None:
 def test_days_with_few_users_are_left_out() -> None:
     result = developed(log(users=20), min_users=9)
     assert 0 < sum(kind == "day" for _, kind, _ in result) < 28
-    # Only the slope is left where each row has fewer: it is of the users of all days.
-    assert {kind for _, kind, _ in developed(log(users=20), min_users=21)} == {"slope"}
+    # Only the slopes are left where each row has fewer: they are of the users of all days.
+    assert {kind for _, kind, _ in developed(log(users=20), min_users=21)} == {"slope", "slope_between"}
 
 
 def test_users_of_two_experiments_are_left_out_of_every_row_where_that_is_asked_for() -> None:
@@ -281,7 +320,7 @@ def test_days_without_relevant_items_are_doubted_wherever_they_count_with_others
     of_day = result["b", "day", DATES[5]]
     assert of_day["note"].startswith("not trustworthy: no user of b has a relevant item, and ")
     assert of_day["difference"] == pytest.approx(-of_day["mean_baseline"])
-    for kind, label in (("days_since_first", "0"), ("slope", "per day since the first date")):
+    for kind, label in (("days_since_first", "0"), ("slope", "per day since the first date"), BETWEEN):
         assert result["b", kind, label]["note"] == doubt
         assert result["c", kind, label]["note"] is None
     assert {row["note"] for (name, *_), row in developed(log()).items() if name == "b"} <= {None}

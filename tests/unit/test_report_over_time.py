@@ -72,6 +72,22 @@ def test_an_effect_over_days_that_differ_is_doubted_and_not_claimed(capsys: pyte
     assert "not trustworthy" in up_to and "0.001" not in up_to
 
 
+def test_a_slope_between_users_is_told_as_one_of_users_who_come_later(capsys: pytest.CaptureFixture[str]) -> None:
+    within, later = developed("slope", "per day", -0.005, 0.4), developed("slope_between", "later", 0.025, 0.002)
+    told = sentences(within, 0.001, 0.05, later)
+    assert told[0].startswith("No sign that the effect of b against a on MAP@10 fades or grows: -1.0 % per day within")
+    assert told[1:] == [
+        "Between users, not within them: on a user's first day, the difference between b and a on MAP@10 changes by "
+        "+5.0 % per day that users come later (95 % interval +1.0 to +9.0 %, p = 0.002). Other users come later, or "
+        "the days differ; nothing wears off."
+    ]
+    for quiet in ({"p_adjusted": 0.2}, {"p_adjusted": None}, {"note": "not trustworthy: no hits"}):
+        assert sentences(within, 0.001, 0.05, later | quiet) == told[:1]
+    rep.print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), [within, later], "table")
+    out = capsys.readouterr().out
+    assert "change per day within users" in out and "between users, per day that they come later" in out
+
+
 def test_users_who_differed_before_the_start_come_first() -> None:
     slope = developed("slope", "per day", -0.005, 0.4)
     same = sentences(slope, 0.001, 0.05, developed("before", "2026-11-08", 0.005, 0.6))
