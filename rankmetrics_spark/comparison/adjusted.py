@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison.measures import MOST_STRATA, STRATUM, Key, Totals
+from rankmetrics_spark.comparison.measures import FOLDS, MOST_STRATA, PRODUCTS, STRATUM, Key, Totals
 from rankmetrics_spark.comparison.totals import arm_moments
 from rankmetrics_spark.errors import ConfigError
 
@@ -78,25 +78,69 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
 
 def of_strata(totals: Totals, keys: Sequence[Key], by_ratio: bool, confidence: float) -> Adjusted:
     """Independent rows: the mean of the differences within strata, of all strata that have users of both."""
-    kind, known = "strata_lists" if by_ratio else "strata", dict[tuple[object, ...], set[str]]()
-    for key in totals.sums:
-        if key.kind == kind:
-            segment, _, stratum = key.segment.partition(STRATUM)
-            known.setdefault((key.candidate, segment, key.metric), set()).add(stratum)
-    parts = []
+    kind, parts, none = "strata_lists" if by_ratio else "strata", [], np.full(1, np.nan)
+    known = _strata(totals, kind)
     for key in keys:
-        ours, theirs = (known.get((name, key.segment, key.metric), set()) for name in (key.baseline, key.candidate))
-        if len(ours | theirs) > MOST_STRATA:
-            raise ConfigError(f"comparison.strata are {len(ours | theirs):,}; allowed: {MOST_STRATA:,} at most")
-        both = [key._replace(segment=f"{key.segment}{STRATUM}{stratum}") for stratum in sorted(ours & theirs)]
-        sums = totals.sides(kind, both)
+        sums = totals.sides(kind, [_part(key, stratum) for stratum in _of_both(known, key)[1]])
         sizes = [own.ratio("y", "n").lists if by_ratio else own["n"] for own in sums]
         arms = arm_moments(sums[0]), arm_moments(sums[1])
+        n = np.array([float(arms[0].n.sum() + arms[1].n.sum())])
         with np.errstate(all="ignore"):
-            parts.append((*st.within_strata(arms, sizes, confidence), float(arms[0].n.sum() + arms[1].n.sum())))
-    (tests, denominators, n), none = zip(*parts, strict=True), np.full(len(keys), np.nan)
-    joined = st.Estimate.joined(tests), st.Denominator.joined(denominators)
-    return Adjusted(*joined, none, np.array(n), np.array(n), none)
+            parts.append(Adjusted(*st.within_strata(arms, sizes, confidence), none, n, n, none))
+    return Adjusted.joined(parts)
+
+
+def of_covariates(
+    totals: Totals, keys: Sequence[Key], paired: st.Bools, by_strata: bool, confidence: float
+) -> Adjusted:
+    """Rows less what several covariates explain, by cross-fitted ridge regression; independent ones within strata."""
+    known, parts = _strata(totals, PRODUCTS), []
+    for key, is_pair in zip(keys, paired.tolist(), strict=True):
+        kind, both = known.get((*key[1:3], key.segment, key.metric), ("", set())) if is_pair else _of_both(known, key)
+        if not both:
+            none = np.full(1, np.nan)
+            unknown = st.Estimate(*[none] * 6), st.Denominator(*[none] * 3)
+            parts.append(Adjusted(*unknown, none, np.zeros(1), none, none))
+            continue
+        cells = [_part(key, stratum, str(fold)) for stratum in both for fold in range(FOLDS)]
+        with np.errstate(all="ignore"):
+            if is_pair:
+                found = Adjusted(*st.covariates_paired(st.products(totals.of(kind, cells)), confidence))
+            else:
+                sides = totals.sides(kind, cells)
+                whole = st.products(replace(sides[0], table=np.concatenate([each.table for each in sides])), 3)
+                arms = whole.reshape(2, -1, FOLDS, *whole.shape[1:])
+                found = Adjusted(*st.covariates_independent(arms, confidence, by_strata))
+        # Strata alone say something too.
+        parts.append(replace(found, spread=found.n_before) if by_strata else found)
+    return Adjusted.joined(parts)
+
+
+#: (baseline, candidate, segment, metric) -> the kind of the sums by stratum, and the strata.
+_Strata = dict[tuple[object, ...], tuple[str, set[str]]]
+
+
+def _strata(totals: Totals, kind: str) -> _Strata:
+    """The strata of sums whose kind begins like this."""
+    known: _Strata = {}
+    for key in totals.sums:
+        if key.kind.startswith(kind):
+            segment, stratum, *_ = key.segment.split(STRATUM)
+            known.setdefault((*key[1:3], segment, key.metric), (key.kind, set()))[1].add(stratum)
+    return known
+
+
+def _of_both(known: _Strata, key: Key) -> tuple[str, list[str]]:
+    """The kind of the sums of a row's experiments, and the strata that have users of both."""
+    (kind, ours), (_, theirs) = (known.get(("", name, key.segment, key.metric), ("", set())) for name in key[1:3])
+    if len(ours | theirs) > MOST_STRATA:
+        raise ConfigError(f"comparison.strata are {len(ours | theirs):,}; allowed: {MOST_STRATA:,} at most")
+    return kind, sorted(ours & theirs)
+
+
+def _part(key: Key, *parts: str) -> Key:
+    """The key of a stratum, or of a fold in it."""
+    return key._replace(segment=STRATUM.join([key.segment, *parts]))
 
 
 def with_mean_covariate(arms: Sequence[tuple[st.Moments, st.Sums]]) -> list[st.CovariateMoments]:

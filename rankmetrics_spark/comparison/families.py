@@ -66,7 +66,7 @@ class Question:
             roles=request.roles(table.metrics),
             directions={str(metric): metric.higher_is_better for metric in table.metrics},
             ranges={str(metric): metric.definition.range for metric in table.metrics},
-            earlier=table.before is not None,
+            earlier=table.before is not None or bool(request.covariates),
             days=table.days,
             look_numbers=table.looks,
             metrics=table.metrics,

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rankmetrics_spark import errors as err, schemas as sch, statistics as st
+from rankmetrics_spark.config import MOST_COVARIATES
 from rankmetrics_spark.doors import data_of, settings_of
 from rankmetrics_spark.words import sentences
 
@@ -23,6 +26,14 @@ Name = str | None
 
 #: Kind of sums -> what is summed; there are none where nobody is counted.
 KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
+#: In how many folds users are adjusted by the coefficients of the others.
+FOLDS = 5
+#: Before the number of values whose products are summed by fold, with a letter for each: values times lists, and lists,
+#: of an experiment with each covariate and whether it is known, or of both of a pair with the differences of these.
+PRODUCTS = "products_"
+for _n in range(2, 2 * MOST_COVARIATES + 5):
+    _words = [*map("".join, (*ascii_lowercase[:_n], *combinations_with_replacement(ascii_lowercase[:_n], 2)))]
+    KINDS[f"{PRODUCTS}{_n}"] = st.Measure(f"n | {' '.join(_words)}")
 #: People judge at most so many users of an experiment where a machine judges all.
 MOST_JUDGED = 2**16
 #: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
@@ -201,6 +212,12 @@ class Groups:
     def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
         """Add counts, and the sums of values and of their products, of each group."""
         self.add_up(totals, kind, metric, KINDS[kind].cells(counts, **values))
+
+    def add_products(self, totals: Totals, metric: str, counted: st.Bools, values: Sequence[st.Floats]) -> None:
+        """Add the sums of values and of all of their products."""
+        self.add(
+            totals, f"{PRODUCTS}{len(values)}", metric, [counted], **dict(zip(ascii_lowercase, values, strict=False))
+        )
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums; groups without any are left out."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
-from rankmetrics_spark.comparison.measures import MOST_IN_SEGMENTS, STRATUM, Groups, Key, Name, Totals
+from rankmetrics_spark.comparison.measures import FOLDS, MOST_IN_SEGMENTS, STRATUM, Groups, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 
@@ -88,7 +88,13 @@ def _add_untriggered(totals: Totals, rows: UserRows) -> None:
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
     cells = Groups.of_cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
-    of_strata = None if rows.stratum is None else _strata(rows, labels, code)
+    strata, stratum = ([""], np.zeros_like(code)) if rows.stratum is None else (rows.strata, rows.stratum)
+    with_covariates, of_parts = "0" in rows.before, None
+    if with_covariates:
+        strata = [f"{name}{STRATUM}{fold}" for name in strata for fold in range(FOLDS)]
+        stratum = stratum * FOLDS + rows.fold
+    if with_covariates or rows.stratum is not None:
+        of_parts = _split(rows, labels, code, stratum, strata)
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
@@ -112,29 +118,32 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             cells.keep(totals, "arm_judged", metric, judged, rows.keys[rows.user], some, f, n, shown, chance)
         elif (without := rows.left_out(metric, values)).any():
             cells.add(totals, "left_out", metric, [without > 0], t=without)
+        known = ~np.isnan(some)
+        n = np.where(known, rows.lists.get(metric, np.ones(len(v))), 0.0)
         if metric in rows.lists:
-            known = ~np.isnan(some)
-            n = np.where(known, rows.lists[metric], 0.0)
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
             if labels == [sch.EVERYONE]:
                 cells.keep(totals, "arm_units", metric, known, v * n, n)
-        if of_strata is not None:
-            known, n = ~np.isnan(some), rows.lists.get(metric, np.ones(len(v)))
-            n = np.where(known, n, 0.0)
+        if of_parts is not None and with_covariates:
+            of_user = [v * n, n]
+            for each in rows.covariates(metric):
+                both = known & ~np.isnan(each)
+                of_user += [np.where(both, each, 0.0), both.astype(float)]
+            of_parts.add_products(totals, metric, known, of_user)
+        elif of_parts is not None:
             of_users = {"y": v * n, "n": n} if metric in rows.lists else {"v": v}
-            of_strata.add(totals, "strata_lists" if metric in rows.lists else "strata", metric, [known], **of_users)
-        if metric in rows.before:
+            of_parts.add(totals, "strata_lists" if metric in rows.lists else "strata", metric, [known], **of_users)
+        if metric in rows.before and not with_covariates:
             before = summable(rows.before[metric])
             known = ~np.isnan(some) & ~np.isnan(before)
             cells.add(totals, "before", metric, [known], b=np.where(known, before, 0.0), v=np.where(known, v, 0.0))
 
 
-def _strata(rows: UserRows, labels: list[str], code: st.Ints) -> Groups:
-    """The rows by segment, stratum and experiment."""
-    assert rows.stratum is not None
-    n = len(rows.strata)
-    present, place = np.unique(code * n + rows.stratum, return_inverse=True)
-    names = [f"{labels[i // n]}{STRATUM}{rows.strata[i % n]}" for i in present.tolist()]
+def _split(rows: UserRows, labels: list[str], code: st.Ints, part: st.Ints, parts: Sequence[str]) -> Groups:
+    """The rows by segment, part (a stratum, or a fold of it) and experiment."""
+    n = len(parts)
+    present, place = np.unique(code * n + part, return_inverse=True)
+    names = [f"{labels[i // n]}{STRATUM}{parts[i % n]}" for i in present.tolist()]
     return Groups.of_cells(rows.experiments, names, place.reshape(-1) * len(rows.experiments) + rows.experiment)
 
 
@@ -238,7 +247,15 @@ def _add_pairs(totals: Totals, pairs: RowPairs, rows: UserRows) -> None:
             groups.add(totals, "pair_lists", metric, (both,), x=x * m, m=m, y=y * n, n=n)
             if groups.names[0][0] == sch.EVERYONE:
                 groups.keep(totals, "pair_units", metric, both, x * m, m, y * n, n)
-        if metric in rows.before_own:
+        if covariates := rows.covariates(metric, own=True):
+            m, n = (rows.lists[metric][side] if rows.lists else np.ones(len(x)) for side in (pairs.left, pairs.right))
+            of_lists = [np.where(both, each, 0.0) for each in (x * m, m, y * n, n)]
+            apart = [np.where(both, np.nan_to_num(each[pairs.right] - each[pairs.left]), 0.0) for each in covariates]
+            parts = [f"{STRATUM}{STRATUM}{fold}" for fold in range(FOLDS)]
+            names = [(label + part, a, b) for label, a, b in groups.names for part in parts]
+            of_folds = Groups(names, groups.place * FOLDS + rows.fold[pairs.left])
+            of_folds.add_products(totals, metric, both, [*of_lists, *apart])
+        elif metric in rows.before_own:
             before, after, known = pairs.of_both(rows.before_own[metric])
             known &= both
             e, d, b = (np.where(known, each, 0.0) for each in (after - before, d, x))

@@ -52,6 +52,7 @@ def compare(
     trigger: str | None = None,
     cap: float | None = None,
     strata: str | Sequence[str] = (),
+    covariates: str | Sequence[str] = (),
 ) -> eng.ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -103,6 +104,8 @@ def compare(
             about metrics that have no upper bound.
         strata: Columns that split the users, or ``date``: users are compared within these strata only. ``date`` is a
             user's first one in the period.
+        covariates: More that explains values: metrics or columns of earlier users, or columns of these.
+            They are numbers from before the test, such as ``["ndcg@10", "n_lists"]`` of the users ``before``.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -245,7 +248,7 @@ def comparisons(
     beside = {"before": table.before, "dates": table.days}
     given = (name for name, value in beside.items() if value is not None)
     cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
-    if comparison.strata and table.before is not None:
+    if comparison.strata and table.before is not None and not comparison.covariates:
         raise err.ConfigError(f"{comparison.path_of('strata')} is given beside earlier values; allowed: one of the two")
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
@@ -278,7 +281,8 @@ _ROW = (EXPERIMENT, SEGMENT, METRIC)
 
 def _of_units(table: tables.UserTable, comparison: cfg.Comparison) -> tables.UserTable:
     """The table with the columns of cluster and trigger: those of the log, unless the table has other names."""
-    own = {name: getattr(table, name) or getattr(comparison, name) for name in ("cluster", "trigger")}
+    named = ("cluster", "trigger", "covariates")
+    own = {name: getattr(table, name) or getattr(comparison, name) for name in named}
     return replace(table, **own)
 
 

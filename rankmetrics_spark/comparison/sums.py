@@ -148,6 +148,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     experiments, experiment = _coded(table.column(EXPERIMENT))
     codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     split = [*st.splits(layout.segments, codes, layout.combinations, len(user))]
+    named = [*layout.metrics, *((str(i), str(i)) for i in range(cfg.MOST_COVARIATES))]
     strata, stratum = _coded(table.column(tables.STRATUM)) if tables.STRATUM in names else ([], None)
     if stratum is not None:
         if len(strata) > ms.MOST_STRATA:
@@ -175,7 +176,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         chance=column(tables.CHANCE, float),
         shown=None if (shown := column(tables.SHOWN, float)) is None else np.nan_to_num(shown),
         **{
-            field: {metric: column(prefix + name, float) for metric, name in layout.metrics if prefix + name in names}
+            field: {metric: column(prefix + name, float) for metric, name in named if prefix + name in names}
             for field, prefix in tables.OF_METRICS.items()
         },
     )
@@ -281,7 +282,9 @@ _SIZES = _SIZES.add("positive", "long").add("negative", "long")
 def signed_ranks(table: tables.UserTable, request: cfg.Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
     pairs = replace(request, bootstrap=None, randomization=None)
-    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, alike=()), pairs).groupBy(*ms.KEY, "size")
+    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None, covariates=(), alike=()), pairs).groupBy(
+        *ms.KEY, "size"
+    )
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))
     smaller = Window.partitionBy(*ms.KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
     tied = F.col("positive") + F.col("negative")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,6 +18,8 @@ from rankmetrics_spark.words import UNITS
 
 #: Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both.
 HASHES = ("_user_hash", "_user_check")
+#: The same of the user of a row whose unit is a cluster.
+MEMBER_HASHES = ("_member_hash", "_member_check")
 #: Column of the rows of a period: whether the user has two rows of one experiment and date.
 REPEATED = "_repeated"
 #: The hashes of a user id that is null: ``xxhash64`` leaves the seed as it is.
@@ -45,9 +48,9 @@ TRIGGERED = "_triggered"
 _BLOCKS = 12
 
 
-def _hashed(names: str) -> tuple[str, ...]:
+def _hashed(names: str, aliases: Sequence[str] = HASHES) -> tuple[str, ...]:
     """SQL: the hashes of users, or of what else these columns name."""
-    return f"xxhash64({names}) AS {HASHES[0]}", f"xxhash64({names}, 1) AS {HASHES[1]}"
+    return f"xxhash64({names}) AS {aliases[0]}", f"xxhash64({names}, 1) AS {aliases[1]}"
 
 
 #: The users within one segment: a row per (experiment_id, user_id, value of the segment), and its column.
@@ -63,6 +66,7 @@ class UserTable:
         metrics: Each has a column.
         segments: How a segment is called -> its column.
         before: ``user_metrics`` of an earlier date, or the name of a column that holds an earlier value, or None.
+        covariates: Columns of ``before``, or of the rows, that explain the values too.
         combinations: Indices of segments that split the users together.
         within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
             lists with this value; for segments in which the lists of a user may differ.
@@ -87,6 +91,7 @@ class UserTable:
     of_days: DataFrame | None = None
     cluster: str | None = None
     trigger: str | None = None
+    covariates: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
     by_test: bool = False
     assigned: DataFrame | None = None
@@ -198,20 +203,25 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
             for seed, alias in enumerate(HASHES)
         )
         hashed = (*hashed, f"xxhash64({sch.USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
+        hashed = (*hashed, *_hashed(f"{sch.USER}{test}", MEMBER_HASHES))
     columns = [metric.column for metric in table.metrics]
     if isinstance(table.before, str):
         # A column of earlier values serves every metric.
         value = f"nullif(double({sch.quoted(table.before)}), double('NaN'))"
         columns += [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in columns]
+    own = _covariates(table)[0]
+    columns += [f"{sql} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name, sql in own.items()]
     rows = table.rows.selectExpr(*hashed, experiment, relevant, *labels, *columns, *more)
     if table.before is not None and not isinstance(table.before, str):
         # The rows with what their users had on the earlier date; a user who was not there keeps the row. Independent
         # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
         # had in the two.
-        rows = rows.join(_earlier_means(table, HASHES, BEFORE), list(HASHES), "left")
+        user = HASHES if table.cluster is None else MEMBER_HASHES
+        rows = rows.join(_earlier_means(table, user, BEFORE), list(user), "left")
         if sch.EXPERIMENT in table.before.columns:
-            own = (*HASHES, sch.EXPERIMENT)
-            rows = rows.join(_earlier_means(table, own, BEFORE_OWN), list(own), "left")
+            keys = (*user, sch.EXPERIMENT)
+            rows = rows.join(_earlier_means(table, keys, BEFORE_OWN), list(keys), "left")
+    rows = rows.drop(*MEMBER_HASHES)
     return eng.in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
@@ -329,13 +339,39 @@ def _earlier_means(table: UserTable, keys: Sequence[str], prefix: str) -> DataFr
     """One row per user (of a test), or per user and experiment: the mean of what they had on the earlier date."""
     before = table.before
     assert before is not None and not isinstance(before, str)
-    shared = sorted({metric.column for metric in table.metrics} & {*before.columns})
+    shared = {name: name for name in sorted({metric.column for metric in table.metrics} & {*before.columns})}
+    shared |= _covariates(table)[1]
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
-              f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip
+              f"nullif(count({name}), 0) AS {name}" for name in (f"{prefix}{name}" for name in shared))  # fmt: skip
     experiment = [f"string({sch.EXPERIMENT}) AS {sch.EXPERIMENT}"] if sch.EXPERIMENT in keys else []
     user = f"{sch.USER}, {sch.TEST_OF}" if table.by_test else sch.USER
-    return before.selectExpr(*_hashed(user), *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
+    named = (f"{sql} AS {prefix}{name}" for name, sql in shared.items())
+    return before.selectExpr(*_hashed(user, keys), *experiment, *named).groupBy(*keys).agg(*map(F.expr, values))
+
+
+def _covariates(table: UserTable) -> tuple[dict[str, str], dict[str, str]]:
+    """Number of each covariate -> its values as SQL: of those that are columns of the users, and of the earlier ones.
+
+    Raises:
+        InputError: There is no such column of numbers; what follows from the lists of the test is none.
+    """
+    known, found = dict[str, int](), (dict[str, str](), dict[str, str]())
+    sides = [table.rows] if table.before is None or isinstance(table.before, str) else [table.rows, table.before]
+    for side, users in enumerate(sides if table.covariates else ()):
+        for name in (each.name for each in users.schema.fields if isinstance(each.dataType, T.NumericType)):
+            of_test = metric_of_column(name.removeprefix(sch.lists_with_value(""))) or hashed_cut(name) is not None
+            if side or not (of_test or name in (*sch.USER_COLUMNS, sch.N_DAYS)):
+                known[name] = side
+    named = {str(metric_of_column(name) or name): name for name in known} | {name: name for name in known}
+    for i, name in enumerate(table.covariates):
+        with suppress(ConfigError):
+            name = name if name in named else str(parse(name))
+        if name not in named:
+            raise InputError(f"covariates: {unknown('column of numbers', name, named)}")
+        column = named[name]
+        found[known[column]][str(i)] = f"nullif(double({sch.quoted(column)}), double('NaN'))"
+    return found
 
 
 def user_changes(table: UserTable, request: Comparison) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import errors as err, schemas as sch
-from rankmetrics_spark.comparison.measures import Groups, Name, Totals, said
+from rankmetrics_spark.comparison.measures import FOLDS, Groups, Name, Totals, said
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Bools, Floats, Ints, Words, exact_total, limbs_of
 
 
@@ -25,7 +25,8 @@ class UserRows:
         segments: Per way of splitting the users: the labels, and the (n,) index of each row's label.
         values: Metric -> (n,) values, NaN where the user has none.
         relevant: (n,) whether the user has a relevant item.
-        before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
+        before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted. Covariates
+            have numbers instead of metrics, from "0" on.
         before_own: The same of the row's own experiment: those of a user may differ between experiments.
         lists: Metric -> (n,) lists of the user that have a value; empty where means are over users.
         member: Where clusters are the unit: ``user`` is the cluster, and this the (n,) hash of the user.
@@ -80,6 +81,16 @@ class UserRows:
         for name in fields:
             changed[name] = {metric: of(metric, each) for metric, each in getattr(self, name).items()}
         return replace(self, **changed)
+
+    def covariates(self, metric: str, own: bool = False) -> list[Floats]:
+        """(n,) values of the covariates, those of the metric first; empty where there is one earlier value alone."""
+        of = self.before_own if own else self.before
+        return [summable(each) for name, each in of.items() if "0" in of and (name == metric or name.isdigit())]
+
+    @property
+    def fold(self) -> Ints:
+        """(n,) fold of each row's user."""
+        return (((self.keys >> np.uint64(32)) * np.uint64(FOLDS)) >> np.uint64(32)).astype(np.int64)[self.user]
 
     def of_users(self, chosen: Bools) -> UserRows:
         """The rows of some users; ``chosen`` is (u,)."""
@@ -208,6 +219,11 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
         chosen, cells = order[first], Groups.of_cells(rows.experiments, labels, code * n + rows.experiment)
         values, lists, without, machine = {}, {}, {}, {}
+
+        def of_clusters(earlier: dict[str, Floats], order: Ints = order, first: Ints = first) -> dict[str, Floats]:
+            """Earlier values of the users -> means of the clusters."""
+            return {name: _means(each[order], np.ones(len(order)), first)[0] for name, each in earlier.items()}
+
         in_part = np.zeros(len(first), bool)
         if rows.in_part is not None:
             in_part = np.logical_or.reduceat(rows.in_part[order], first)
@@ -235,6 +251,8 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             # That of the first of its users, in the order of the names.
             stratum=None if rows.stratum is None else np.minimum.reduceat(rows.stratum[order], first),
             machine=machine,
+            before=of_clusters(rows.before),
+            before_own=of_clusters(rows.before_own),
             in_part=in_part,
             chance=None if rows.chance is None else _only(rows.chance[order], first),
             shown=None if rows.shown is None else np.add.reduceat(rows.shown[order], first),

@@ -4,6 +4,7 @@ from .assigned import check_tests as check_tests
 from .assigned import of_test as of_test
 from .assigned import start_of as start_of
 from .assigned import tests as tests
+from .comparing import MOST_COVARIATES as MOST_COVARIATES
 from .comparing import Bootstrap as Bootstrap
 from .comparing import Comparison as Comparison
 from .comparing import Cuped as Cuped

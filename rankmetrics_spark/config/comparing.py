@@ -15,6 +15,7 @@ from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
+MOST_COVARIATES = 8
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,13 @@ def _each(read: fd.Read) -> fd.Read:
     return read_items
 
 
+def _covariates(path: str, value: object) -> tuple[str, ...]:
+    """Names of columns or metrics."""
+    if len(names := fd.names(path, value)) > MOST_COVARIATES:
+        raise fd.refuse(path, value, f"at most {MOST_COVARIATES} covariates")
+    return names
+
+
 def _switched(cls: type[Resampling]) -> fd.Read:
     """A section, or ``true`` for all of its defaults; ``false`` for none."""
     return fd.section(cls, (bool,), "true, false, or ", lambda path, value: cls() if value else None)
@@ -129,6 +137,7 @@ class Comparison(SectionWithOptions):
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
         cap: The most lists of a user that count with ``mean_over: lists``, or the largest value: a share or a number.
         strata: Columns that split the users, or ``date``: users are compared within these strata only.
+        covariates: More that explains values: metrics or columns of earlier users, or columns of these.
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
@@ -164,6 +173,7 @@ class Comparison(SectionWithOptions):
     trigger: str | None = option("trigger")
     cap: float | None = fd.key(None, _cap)
     strata: tuple[str, ...] = fd.key((), fd.names)
+    covariates: tuple[str, ...] = fd.key((), _covariates)
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, _switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))

@@ -164,7 +164,10 @@ def _figures(
     section = cfg.Comparison.read({**(config.get("comparison") or {}), "period": None})
     segments = {name: name for name in (config.get("source") or {}).get("segments") or () if name in users.columns}
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
-    table = comparison.UserTable.of(tables.period_users, None, segments, _before(users, section, days))
+    before = _before(users, section, days)
+    if section.cuped and before is None:
+        section = replace(section, covariates=())
+    table = comparison.UserTable.of(tables.period_users, None, segments, before)
     pointers = tables.pointers()
     table = comparison.without_unstored(table, pointers, days.dates)
     of_days = comparison.days_of_experiments(users, days, table.metrics)

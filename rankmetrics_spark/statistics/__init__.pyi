@@ -3,6 +3,9 @@ from .corrections import adjusted_levels as adjusted_levels
 from .corrections import adjusted_p_values as adjusted_p_values
 from .corrections import rank_bounds as rank_bounds
 from .corrections import strictest_level as strictest_level
+from .covariates import covariates_independent as covariates_independent
+from .covariates import covariates_paired as covariates_paired
+from .covariates import products as products
 from .exact_sums import LARGEST_SUMMAND as LARGEST_SUMMAND
 from .exact_sums import LIMB_EXPONENTS as LIMB_EXPONENTS
 from .exact_sums import LIMB_UNIT as LIMB_UNIT

@@ -33,7 +33,10 @@ class ByRow:
     @classmethod
     def joined(cls: type[R], parts: Sequence[R]) -> R:
         """The rows of all parts, one after the other."""
-        return cls(*(np.concatenate(each) for each in zip(*(vars(part).values() for part in parts), strict=True)))
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(
+            *(type(each[0]).joined(each) if isinstance(each[0], ByRow) else np.concatenate(each) for each in fields)
+        )
 
 
 @dataclass(frozen=True)

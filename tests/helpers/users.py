@@ -47,8 +47,9 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
-    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``machine <metric>`` those
-    under the labels of a machine, ``chance`` the probability that people judge, ``list_count`` lists, ``list_hash`` the
+    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, and those of the covariates
+    "0" and "1", ``machine <metric>`` those under the labels of a machine, ``chance`` the probability that people judge,
+    ``list_count`` lists, ``list_hash`` the
     hash of the lists, ``without`` the share of the lists that have no value, ``triggered`` who counts, ``stratum`` the
     user's stratum, ``shown`` the items of their lists, and ``in_part`` who is judged in part.
     """
@@ -84,7 +85,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
 
 
 def _earlier(rows: pd.DataFrame, name: str, metrics: Sequence[str]) -> dict[str, Any]:
-    present = [metric for metric in metrics if f"{name} {metric}" in rows.columns]
+    present = [metric for metric in (*metrics, "0", "1") if f"{name} {metric}" in rows.columns]
     return {metric: rows[f"{name} {metric}"].to_numpy(float) for metric in present}
 
 

@@ -284,7 +284,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "correction": "holm", "ranks": False, "simultaneous": False, "primary": [], "guardrails": [],
                        "families": "split", "primary_share": None, "margin": None, "design": "auto",
                        "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
-                       "trigger": None, "cap": None, "strata": [],
+                       "trigger": None, "cap": None, "strata": [], "covariates": [],
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
                        "period": None, "target": "population"},
