@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, POWERS, Floats, Moments, PairMoments
-from rankmetrics_spark.statistics.measures import Sums
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, POWERS, Floats, Moments, PairMoments, Sums
 from rankmetrics_spark.statistics.ratios import Denominator, denominator_independent, denominator_paired, within_strata
 from rankmetrics_spark.statistics.significance import Estimate, paired_t, welch
 
