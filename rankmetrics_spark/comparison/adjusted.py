@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.measures import FOLDS, MOST_STRATA, PRODUCTS, STRATUM, Key, Totals
-from rankmetrics_spark.comparison.totals import arm_moments
+from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 
 #: Below this p-value, the experiments differed before they began, and their earlier values are not used.
@@ -76,71 +77,37 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
     return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
 
 
-def of_strata(totals: Totals, keys: Sequence[Key], by_ratio: bool, confidence: float) -> Adjusted:
-    """Independent rows: the mean of the differences within strata, of all strata that have users of both."""
-    kind, parts, none = "strata_lists" if by_ratio else "strata", [], np.full(1, np.nan)
-    known = _strata(totals, kind)
-    for key in keys:
-        sums = totals.sides(kind, [_part(key, stratum) for stratum in _of_both(known, key)[1]])
-        sizes = [own.ratio("y", "n").lists if by_ratio else own["n"] for own in sums]
-        arms = arm_moments(sums[0]), arm_moments(sums[1])
-        n = np.array([float(arms[0].n.sum() + arms[1].n.sum())])
-        with np.errstate(all="ignore"):
-            parts.append(Adjusted(*st.within_strata(arms, sizes, confidence), none, n, n, none))
-    return Adjusted.joined(parts)
+def of_products(totals: Totals, keys: Sequence[Key], paired: st.Bools, request: Comparison) -> Adjusted:
+    """Rows less what several covariates explain, by cross-fitted ridge regression; independent ones within strata.
 
-
-def of_covariates(
-    totals: Totals, keys: Sequence[Key], paired: st.Bools, by_strata: bool, confidence: float
-) -> Adjusted:
-    """Rows less what several covariates explain, by cross-fitted ridge regression; independent ones within strata."""
-    known, parts = _strata(totals, PRODUCTS), []
+    Strata that have users of one experiment only are left out.
+    """
+    known, parts, none = dict[tuple[object, ...], tuple[str, set[str]]](), [], np.full(1, np.nan)
+    for key in totals.sums:
+        if key.kind.startswith(PRODUCTS):
+            segment, stratum, _ = key.segment.split(STRATUM)
+            known.setdefault((*key[1:3], segment, key.metric), (key.kind, set()))[1].add(stratum)
+    folds = range(FOLDS if request.covariates else 1)
     for key, is_pair in zip(keys, paired.tolist(), strict=True):
-        kind, both = known.get((*key[1:3], key.segment, key.metric), ("", set())) if is_pair else _of_both(known, key)
+        names = [key[1:3]] if is_pair else [("", name) for name in key[1:3]]
+        kinds, strata = zip(*(known.get((*name, key.segment, key.metric), ("", set())) for name in names), strict=True)
+        if (n := len(set.union(*strata))) > MOST_STRATA:
+            raise ConfigError(f"comparison.strata are {n:,}; allowed: {MOST_STRATA:,} at most")
+        both = sorted(set.intersection(*strata))
+        segments = [STRATUM.join([key.segment, stratum, str(fold)]) for stratum in both for fold in folds]
         if not both:
-            none = np.full(1, np.nan)
             unknown = st.Estimate(*[none] * 6), st.Denominator(*[none] * 3)
             parts.append(Adjusted(*unknown, none, np.zeros(1), none, none))
             continue
-        cells = [_part(key, stratum, str(fold)) for stratum in both for fold in range(FOLDS)]
+        cells = [Key(kinds[0], *name, segment, key.metric) for name in names for segment in segments]
         with np.errstate(all="ignore"):
-            if is_pair:
-                found = Adjusted(*st.covariates_paired(st.products(totals.of(kind, cells)), confidence))
-            else:
-                sides = totals.sides(kind, cells)
-                whole = st.products(replace(sides[0], table=np.concatenate([each.table for each in sides])), 3)
-                arms = whole.reshape(2, -1, FOLDS, *whole.shape[1:])
-                found = Adjusted(*st.covariates_independent(arms, confidence, by_strata))
+            whole = st.products(totals.of(kinds[0], cells), None if is_pair else 3)
+            arms = whole.reshape(len(names), len(both), len(folds), *whole.shape[1:])
+            of_arms = partial(st.covariates_independent, by_strata=bool(request.strata))
+            found = Adjusted(*(st.covariates_paired if is_pair else of_arms)(arms, request.confidence))
         # Strata alone say something too.
-        parts.append(replace(found, spread=found.n_before) if by_strata else found)
+        parts.append(replace(found, spread=found.n_before) if request.strata else found)
     return Adjusted.joined(parts)
-
-
-#: (baseline, candidate, segment, metric) -> the kind of the sums by stratum, and the strata.
-_Strata = dict[tuple[object, ...], tuple[str, set[str]]]
-
-
-def _strata(totals: Totals, kind: str) -> _Strata:
-    """The strata of sums whose kind begins like this."""
-    known: _Strata = {}
-    for key in totals.sums:
-        if key.kind.startswith(kind):
-            segment, stratum, *_ = key.segment.split(STRATUM)
-            known.setdefault((*key[1:3], segment, key.metric), (key.kind, set()))[1].add(stratum)
-    return known
-
-
-def _of_both(known: _Strata, key: Key) -> tuple[str, list[str]]:
-    """The kind of the sums of a row's experiments, and the strata that have users of both."""
-    (kind, ours), (_, theirs) = (known.get(("", name, key.segment, key.metric), ("", set())) for name in key[1:3])
-    if len(ours | theirs) > MOST_STRATA:
-        raise ConfigError(f"comparison.strata are {len(ours | theirs):,}; allowed: {MOST_STRATA:,} at most")
-    return kind, sorted(ours & theirs)
-
-
-def _part(key: Key, *parts: str) -> Key:
-    """The key of a stratum, or of a fold in it."""
-    return key._replace(segment=STRATUM.join([key.segment, *parts]))
 
 
 def with_mean_covariate(arms: Sequence[tuple[st.Moments, st.Sums]]) -> list[st.CovariateMoments]:

@@ -191,11 +191,8 @@ class Compared:
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
         """CUPED's test of each row's design, where there are earlier values; or the test within strata."""
-        if self.request.covariates:
-            by_strata = bool(self.request.strata)
-            return adjusted.of_covariates(self.totals, self.keys, self.paired, by_strata, self.request.confidence)
-        if self.request.strata:
-            return adjusted.of_strata(self.totals, self.keys, self.by_ratio, self.request.confidence)
+        if self.request.strata or self.request.covariates:
+            return adjusted.of_products(self.totals, self.keys, self.paired, self.request)
         of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.request.confidence)
         of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.request.confidence)
         return of_pairs.where(self.paired, of_arms)

@@ -88,13 +88,11 @@ def _add_untriggered(totals: Totals, rows: UserRows) -> None:
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
     cells = Groups.of_cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
-    strata, stratum = ([""], np.zeros_like(code)) if rows.stratum is None else (rows.strata, rows.stratum)
-    with_covariates, of_parts = "0" in rows.before, None
-    if with_covariates:
-        strata = [f"{name}{STRATUM}{fold}" for name in strata for fold in range(FOLDS)]
-        stratum = stratum * FOLDS + rows.fold
-    if with_covariates or rows.stratum is not None:
-        of_parts = _split(rows, labels, code, stratum, strata)
+    folds, of_parts = FOLDS if "0" in rows.before else 1, None
+    if folds > 1 or rows.stratum is not None:
+        strata, stratum = ([""], np.zeros_like(code)) if rows.stratum is None else (rows.strata, rows.stratum)
+        names = [f"{name}{STRATUM}{fold}" for name in strata for fold in range(folds)]
+        of_parts = _split(rows, labels, code, stratum * folds + rows.fold % folds, names)
     for metric, values in rows.values.items():
         has_value, some = ~np.isnan(values), summable(values)
         v = np.nan_to_num(some)
@@ -124,16 +122,13 @@ def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) 
             cells.add(totals, "arm_lists", metric, [known], y=v * n, n=n)
             if labels == [sch.EVERYONE]:
                 cells.keep(totals, "arm_units", metric, known, v * n, n)
-        if of_parts is not None and with_covariates:
+        if of_parts is not None:
             of_user = [v * n, n]
             for each in rows.covariates(metric):
                 both = known & ~np.isnan(each)
                 of_user += [np.where(both, each, 0.0), both.astype(float)]
             of_parts.add_products(totals, metric, known, of_user)
-        elif of_parts is not None:
-            of_users = {"y": v * n, "n": n} if metric in rows.lists else {"v": v}
-            of_parts.add(totals, "strata_lists" if metric in rows.lists else "strata", metric, [known], **of_users)
-        if metric in rows.before and not with_covariates:
+        if metric in rows.before and folds == 1:
             before = summable(rows.before[metric])
             known = ~np.isnan(some) & ~np.isnan(before)
             cells.add(totals, "before", metric, [known], b=np.where(known, before, 0.0), v=np.where(known, v, 0.0))

@@ -248,8 +248,6 @@ def comparisons(
     beside = {"before": table.before, "dates": table.days}
     given = (name for name, value in beside.items() if value is not None)
     cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
-    if comparison.strata and table.before is not None and not comparison.covariates:
-        raise err.ConfigError(f"{comparison.path_of('strata')} is given beside earlier values; allowed: one of the two")
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(statistics or registry.STATISTICS.values())

@@ -14,6 +14,8 @@ from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, POWERS, Floats, M
 from rankmetrics_spark.statistics.ratios import Denominator, denominator_independent, denominator_paired, within_strata
 from rankmetrics_spark.statistics.significance import Estimate, paired_t, welch
 
+#: A part of numbers that is their rounding.
+_ROUNDING = 2.0**-48
 #: A test, its denominator, and the squares that it is measured with.
 Tested = tuple[Estimate, Denominator, Floats]
 #: The test less what covariates explain, its denominator, the share of the variance that they explain, users, the
@@ -43,7 +45,10 @@ def products(sums: Sums, known_from: int | None = None) -> Floats:
         rows = np.concatenate([rows[:known_from], rows[known_from::2]])
         for at, row in enumerate(rows[known_from:], known_from):
             at += at - known_from
-            row[at : at + 2] = [total[at + 1] * unit // total[0], -total[at] * unit // total[0]]
+            a, k, squares = total[at], total[at + 1], whole[:, at, at].sum() * total[at + 1]
+            # A spread below the rounding of the squares is none.
+            moves = squares - a * a > squares // 2**48 + k * k // 2**58
+            row[at : at + 2] = [k * unit // total[0] * moves, -a * unit // total[0] * moves]
     return np.asarray((rows @ whole @ rows.T / unit**3).astype(float))
 
 
@@ -57,10 +62,18 @@ def of_lists(cells: Floats, at: int) -> Floats:
 
 def moments(cells: Floats, weights: Floats) -> Moments:
     """Moments of the sum of the letters with these weights: (q,), or (f, q) of each fold."""
-    weights = np.broadcast_to(weights, cells.shape[:2])
-    sums = cells[:, 0, 0].sum(), np.sum(weights * cells[:, 0]), np.einsum("fi,fij,fj->", weights, cells, weights)
-    n, total, squares = (round(each * scale) for each, scale in zip(sums, (1, 2**LIMB_UNIT, 2**LIMB_UNIT), strict=True))
-    return Moments(*(np.array([each], object) for each in (n, total, squares)))
+
+    def sums(w: Floats, x: Floats) -> Floats:
+        """The sum of these values, and that of their squares."""
+        return np.array([np.sum(w * x[:, 0]), np.einsum("fi,fij,fj->", w, x, w)])
+
+    w, n, unit = np.broadcast_to(weights, cells.shape[:2]), round(cells[:, 0, 0].sum()), 2**LIMB_UNIT
+    (total, squares), rounding = sums(w, cells), _ROUNDING * sums(abs(w), abs(cells))
+    # What is left of much larger numbers is their rounding.
+    whole = round(total * unit) if abs(total) > rounding[0] else 0
+    spread = squares - (whole / unit) ** 2 / max(n, 1)
+    squares = round(spread * unit * (spread > rounding[1])) + whole * whole // (max(n, 1) * unit)
+    return Moments(*(np.array([each], object) for each in (n, whole, squares)))
 
 
 def ridge(spread: Floats, df: float, penalty: float | None = None) -> Floats:
@@ -73,7 +86,7 @@ def ridge(spread: Floats, df: float, penalty: float | None = None) -> Floats:
             more than chance is shrunk by half, and a clear fit hardly.
 
     Returns:
-        (q - 1,) coefficients; 0 where nothing can be fitted.
+        (q - 1,) coefficients; 0 without three degrees of freedom for each of them.
 
     Source: Lawless and Wang, A simulation study of ridge and other regression estimators (1976).
 
@@ -89,7 +102,7 @@ def ridge(spread: Floats, df: float, penalty: float | None = None) -> Floats:
     sizes, axes = sizes[sizes > 1e-9], axes[:, sizes > 1e-9]
     along, left = alike[0, 1:] @ axes, df - len(sizes)
     explained = min(float(np.sum(along**2 / sizes)), 1.0)
-    if not (explained > 0 and left > 0):
+    if not (explained > 0 and left > 2 * len(sizes)):
         return np.zeros(len(scale) - 1)
     penalty = len(sizes) * (1 - explained) / (left * explained) if penalty is None else penalty
     return np.asarray(axes @ (along / (sizes + penalty)) * scale[0] * inverse[1:])
@@ -110,23 +123,23 @@ def cross_fitted(parts: Sequence[Part], penalty: float | None = None) -> Floats:
             [np.outer(part[0], part[0]) / size for part, size in zip(others, n, strict=True)], axis=0
         )
         # What is left of values without a spread is their rounding.
-        still = np.diagonal(spread) <= 2.0**-48 * (np.diagonal(whole) + sum(n) * 2.0**-12)
+        still = np.diagonal(spread) <= _ROUNDING * (np.diagonal(whole) + sum(n) * 2.0**-12)
         spread[still] = spread[:, still] = 0.0
         weights.append([1.0, *-ridge(spread[1:, 1:], sum(n) - len(n), penalty)])
     return np.array(weights)
 
 
-def covariates_paired(cells: Floats, confidence: float, penalty: float | None = None) -> Adjustment:
+def covariates_paired(arms: Floats, confidence: float, penalty: float | None = None) -> Adjustment:
     """Paired t test of the differences, less what the differences of covariates explain.
 
     Args:
-        cells: Products of the users of both in each fold: 1, values times lists, and lists, in the baseline and in the
-            candidate; then how much each covariate differs, 0 where that is not known.
+        arms: (1, 1, f, q, q) products of the users of both in each fold: 1, values times lists, and lists, in the
+            baseline and in the candidate; then how much each covariate differs, 0 where that is not known.
         confidence: In (0, 1).
         penalty: See ``ridge``.
     """
+    cells, one = arms[0, 0], np.eye(arms.shape[-1])
     baseline, candidate = of_lists(cells, 1), of_lists(cells, 3)
-    one = np.eye(cells.shape[1])
     rows = np.array([one[0], candidate - baseline, *one[5:]])
 
     def test(weights: Floats) -> Tested:
@@ -171,7 +184,8 @@ def _adjustment(test: Callable[[Floats], Tested], parts: Sequence[Part], penalty
     fit, denominator, left = test(weights)
     (_, _, whole), *own = (test(each) for each in np.eye(weights.shape[1]))
     # What all users share tells nobody from another.
-    earlier_p = np.fmin.reduce([np.where(squares > 0, each.p_value, np.nan) for each, _, squares in own]) * len(own)
+    moving = [np.full(1, np.nan), *(each.p_value for each, _, squares in own if squares > 0)]
+    earlier_p = np.fmin.reduce(moving) * len(own)
     reduction, spread = 1 - left / np.where(whole > 0, whole, np.nan), np.nansum([each for _, _, each in own], axis=0)
     n = sum(cells[:, 0, 0].sum(keepdims=True) for cells, _ in parts)
     return fit, denominator, reduction, n, spread, earlier_p

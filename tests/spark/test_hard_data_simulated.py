@@ -162,3 +162,22 @@ def test_the_error_is_that_of_the_level_however_few_have_a_hit(n: int, times: in
     if n * (1 - zeros) >= 25:
         # Many hits: each test has a verdict and an interval, and the level is used.
         assert rows["p_adjusted"].notna().all() and low.notna().all() and found.mean() > 0.035 - 3 * 0.0075
+
+
+@pytest.mark.parametrize("design", ["independent", "paired"])
+@pytest.mark.parametrize(("n", "tests", "effect"), [(50, 1_000, 0.0), (50, 1_000, 0.3), (2_000, 100, 0.05)])
+def test_intervals_less_what_covariates_explain_hold_what_is_true(
+    n: int, tests: int, effect: float, design: str
+) -> None:
+    """Four covariates with correlations of 0.64, whose sum explains half of the variance."""
+    rng, names, arms = np.random.default_rng(51), ["x1", "x2", "x3", "x4"], []
+    for name, more in (("a", 0.0), ("b", effect)):
+        x = 0.8 * rng.normal(size=(tests * n, 1)) + 0.6 * rng.normal(size=(tests * n, 4))
+        value = 9 + more + x.sum(axis=1) / np.sqrt(16 * 0.64 + 4 * 0.36) + rng.normal(size=len(x))
+        test, of_user = np.repeat([f"t{i}" for i in range(tests)], n), dict(zip(names, x.T, strict=True))
+        arms.append(users(name * (design != "paired"), value, test=test, **of_user).assign(experiment_id=name))
+    rows = compared_at_once(arms, segments="test", design=design, covariates=names)
+    found, missed = rows["better"].notna(), (rows["cuped_ci_low"] > effect) | (rows["cuped_ci_high"] < effect)
+    assert len(rows) == tests and (rows["test"] == "cuped").all()
+    assert at_most(missed, 0.05) and missed.mean() > 0.05 - 3 * np.sqrt(0.0475 / tests)
+    assert at_most(found, 0.05) if not effect else found.mean() > 1.5 * (rows["p_value"] < 0.05).mean()
