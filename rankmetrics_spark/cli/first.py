@@ -168,9 +168,7 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
         which, arms = f"arm of {of_none[0]}" if of_none[0] else "arm", assigned.arms[of_none[0]]
     if not request.baseline and len(arms) > 1 and asks():
         names, default = click.Choice(arms), arms[0]
-        baseline = click.prompt(
-            f"Which {which} is the baseline?", type=names, default=default, show_default=True, err=True
-        )
+        baseline = click.prompt(f"Which {which} is the baseline?", type=names, default=default, err=True)
     positive = [grade for grade in first.grades if grade > 0]
     if not relevant and len(positive) > 1 and asks():
         asked = f"Which is the smallest grade that is a hit ({positive[0]:g} to {positive[-1]:g})?"
@@ -219,9 +217,8 @@ def _nothing_like(first: tools.FirstConfig) -> str:
         words = [role.removeprefix(prefix) for role in missing if role.startswith("judgements.") == bool(prefix)]
         if sampled is None or not words:
             continue
-        nothing.append(
-            f"{'none' if nothing else 'no column'} of '{sampled.path}' looks like the {' or the '.join(words)}"
-        )
+        none = "none" if nothing else "no column"
+        nothing.append(f"{none} of '{sampled.path}' looks like the {' or the '.join(words)}")
         alike = [name for word in words for name in (("position", "score") if word == "position" else (word,))]
         nothing += [problem for name in alike for problem in tools.unusable_names(sampled.rows, name)]
         names = list(map(str, sampled.rows.columns))

@@ -49,12 +49,10 @@ def recompute(
     """
     days, names = opts.dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
     asked = sink, names, convention, (days["first"], days["last"]), judgements, overrides
-    records = opts.on_job(
-        choose(engine, master), lambda job, spark: [each.record for each in job.recompute(spark, *asked)]
-    )
-    LIST_PRINTERS[style](
-        [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
-    )
+    outcomes = opts.on_job(choose(engine, master), lambda job, spark: job.recompute(spark, *asked))
+    records = [each.record for each in outcomes]
+    shown = [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
+    LIST_PRINTERS[style](shown)
 
 
 @click.command(cls=opts.Command)

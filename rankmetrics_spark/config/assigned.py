@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, check_machine, gates
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
-from rankmetrics_spark.config.sections import FORMATS, Input
+from rankmetrics_spark.config.sections import Input, format_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, NAME_OF_ARM
@@ -28,9 +28,7 @@ class Assignments(Input, SectionWithOptions):
 
     at: ClassVar[str] = "assignments"
 
-    format: str = fd.key(
-        None, fd.choice(listed=lambda: [name for name, each in FORMATS.items() if len(each.sections) > 1])
-    )
+    format: str = fd.key(None, format_of("source", "judgements"))
     columns: Mapping[str, str | None] = option("assignment_columns")
 
     def required_columns(self) -> tuple[str, ...]:

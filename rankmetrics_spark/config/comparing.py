@@ -313,9 +313,8 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         check_known("experiment", [name], sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
-        raise ConfigError.of(
-            "shares_left_over", at=comparison.path_of("shares"), planned=planned, within=fd.SHARES_WITHIN
-        )
+        at = comparison.path_of("shares")
+        raise ConfigError.of("shares_left_over", at=at, planned=planned, within=fd.SHARES_WITHIN)
 
 
 def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequence[Gate]) -> Comparison:

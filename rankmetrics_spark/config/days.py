@@ -111,9 +111,7 @@ class Days:
     def refuse_too_long(self, place: str) -> None:
         """Refuse more days than a period can have."""
         if self.length > MOST_DAYS:
-            raise ConfigError.of(
-                "too_many_days", place=place, first=self.first, last=self.last, length=self.length, most=MOST_DAYS
-            )
+            raise ConfigError.of("too_many_days", place=place, days=self, most=MOST_DAYS)
 
     @classmethod
     def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> Days:

@@ -414,9 +414,8 @@ def text(path: str, value: object) -> str:
     if isinstance(value, (str, int, date, os.PathLike)) and not isinstance(value, bool):
         plain = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
         if isinstance(plain, str) and re.search("[\0\ud800-\udfff]", plain):
-            raise refuse(
-                path, plain, "a text without NUL and without halves of characters, which no path and no file has"
-            )
+            allowed = "a text without NUL and without halves of characters, which no path and no file has"
+            raise refuse(path, plain, allowed)
         if isinstance(plain, str) and plain.strip():
             return plain
     raise refuse(path, value, "a text (in quotes where YAML would read something else)")

@@ -98,7 +98,7 @@ class Format:
 FORMATS = {name: Format(**known) for name, known in data_of(__name__, "formats").items()}
 
 
-def _format_of(*sections: str) -> fd.Read:
+def format_of(*sections: str) -> fd.Read:
     """The name of a format that each of these sections may have."""
     return fd.choice(listed=lambda: [name for name, each in FORMATS.items() if {*sections} <= {*each.sections}])
 
@@ -153,7 +153,7 @@ class Input(fd.Section):
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = fd.key(None, _format_of("source", "judgements"))
+    format: str = fd.key(None, format_of("source", "judgements"))
     path: tuple[str, ...] | None = fd.key(None, fd.texts)
     table: str | None = fd.key(None, table_name)
     where: str | None = fd.key(None, condition)
@@ -249,7 +249,7 @@ class Source(Input, SectionWithOptions):
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = fd.key(None, _format_of("source"))
+    format: str = fd.key(None, format_of("source"))
     path: Paths | None = fd.key(None, _of_experiments)  # type: ignore[assignment]
     columns: Mapping[str, str | None] = option("columns")
     packed: Packed | None = option("packed")
@@ -317,7 +317,7 @@ class Judgements(Input, SectionWithOptions):
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = fd.key(None, _format_of("judgements"))
+    format: str = fd.key(None, format_of("judgements"))
     columns: Mapping[str, str] = option("judgement_columns")
     packed: PackedJudgements | None = option("judgement_packed")
 
@@ -329,7 +329,7 @@ class MachineJudgements(Input, SectionWithOptions):
     at: ClassVar[str] = "machine_judgements"
     roles: ClassVar[Mapping[str, str]] = MACHINE_ROLES
 
-    format: str = fd.key(None, _format_of("judgements"))
+    format: str = fd.key(None, format_of("judgements"))
     columns: Mapping[str, str] = option("machine_columns")
 
 
@@ -339,7 +339,7 @@ class Events(Input, SectionWithOptions):
 
     at: ClassVar[str] = "events"
 
-    format: str = fd.key(None, _format_of("source", "judgements"))
+    format: str = fd.key(None, format_of("source", "judgements"))
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")

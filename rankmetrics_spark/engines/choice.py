@@ -132,9 +132,8 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
             except Exception as error:
                 if isinstance(error, RankmetricsError) or not choice.settings:
                     raise
-                raise ConfigError.of(
-                    "bad_settings", settings=[*choice.settings], cause=first_sentence(error)
-                ) from error
+                cause = first_sentence(error)
+                raise ConfigError.of("bad_settings", settings=[*choice.settings], cause=cause) from error
         try:
             yield spark
         finally:

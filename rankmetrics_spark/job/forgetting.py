@@ -168,9 +168,8 @@ class _Output:
         """The tables and the record of a run without the users."""
         record, date = self.records.get(entry.run_id, {sch.RUN: entry.run_id, "outcome": "done"}), pointer.date
         stored = {table: rows_of_run(self.store, pointer, entry, table) for table in entry.tables}
-        users = [
-            _of_ids(stored[table], self.ids, "left_semi").select(sch.USER) for table in _OF_USERS if table in stored
-        ]
+        of_users = [stored[table] for table in _OF_USERS if table in stored]
+        users = [_of_ids(rows, self.ids, "left_semi").select(sch.USER) for rows in of_users]
         n = reduce(DataFrame.union, users).distinct().count()
         erased = {sch.ERASED: n + record.get(sch.ERASED, 0)} if n else {}
         new = deepcopy(record) | erased

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -204,9 +205,8 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, e
     rows, n_more = comparisons.rows_here(), 0
     if rows is None:
         everyone = comparisons.rows.where(F.col(sch.SEGMENT) == sch.EVERYONE)
-        first = everyone.orderBy(
-            F.col(sch.ROLE) != sch.PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last()
-        )
+        order = (F.col(sch.ROLE) != sch.PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
+        first = everyone.orderBy(*order)
         rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
         n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
     metrics, outlook = plan.scoring.metrics, []
@@ -274,16 +274,15 @@ class Staged:
         compared: Rows = []
         if comparing := [gate for gate in gates if gate.compares]:
             compared = self.rows("comparisons", segments, baseline)
-            known = {(row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) for row in compared}
+            key = itemgetter(sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
+            known = set(map(key, compared))
             limited = {(gate.segment, str(gate.metric), name) for gate in comparing
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
-            if request.min_users and any(key[0] != sch.EVERYONE for key in limited - known):
+            if request.min_users and any(segment != sch.EVERYONE for segment, _, _ in limited - known):
                 # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
                 every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, baseline)
-                compared += [
-                    row for row in rows if (row[sch.SEGMENT], row[sch.METRIC], row[sch.EXPERIMENT]) not in known
-                ]
+                compared += [row for row in rows if key(row) not in known]
         of_gates = gate_checks(self.config.gates, means, compared, names, candidates)
         of_tests: list[sch.Check] = []
         for test, own in self.config.tests.items():

@@ -270,9 +270,8 @@ class Rows:
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
         list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
-        return li.RankedLists(
-            batch, n_repeated, n_tied, hashes, intents=entry_intents(ranked, columns), list_hash=list_hash
-        )
+        intents = entry_intents(ranked, columns)
+        return li.RankedLists(batch, n_repeated, n_tied, hashes, intents=intents, list_hash=list_hash)
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
@@ -325,9 +324,8 @@ class Numbers:
             rank = f"int(CASE WHEN {own_grade} THEN -{sch.POSITION} ELSE {sch.POSITION} END)"
         rank = f"CASE WHEN {condition} THEN {rank} END" if condition else rank
         arrays = {name: f"collect_list({sql})" for name, sql in ((RANKS, rank), (GRADES, grade), (HASHES, sch.HASH))}
-        packing = li.Packing(
-            item_hash(self.hashed, condition), COUNT_ROWS | {name: arrays[name] for name in self.payload}
-        )
+        collected = COUNT_ROWS | {name: arrays[name] for name in self.payload}
+        packing = li.Packing(item_hash(self.hashed, condition), collected)
         if self.whole:
             return packing
         evidence = {name: RANK_AGGREGATES[name] for name in (sch.TOP, "_ranks")}

@@ -166,15 +166,14 @@ def renamed(table: DataFrame, mapping: ColumnMap, names: Sequence[str], what: st
             hint = said("requests_as_users") if name == sch.USER and what == "impressions" else ""
             if name == sch.POSITION and what == "impressions":
                 score = mapping.get(sch.SCORE)
-                by, none = f"rank_by='score' ranks by the column '{score}'", "there is no ranking to evaluate"
-                hint = f"; {by}" if score in columns else f"; without a rank or a score {none}"
+                by = f"rank_by='score' ranks by the column '{score}'"
+                hint = f"; {by}" if score in columns else "; without a rank or a score there is no ranking to evaluate"
             # All columns of a file of CSV that are read as one.
             mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
             if mark:
                 hint = f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them"
-            raise InputError(
-                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
-            )
+            none = f"the {what} have no column for {_spoken(name, source)}"
+            raise InputError(f"{none}: {unknown('column', source, columns)}{hint}")
         if source is not None:
             check_unambiguous(table, source, what)
         expressions.append(f"{source_of(mapping, name)} AS {name}")

@@ -80,9 +80,8 @@ def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> Label
         user = mapped(options.judgement_columns, sch.MACHINE_ROLES, people.columns)[sch.USER]
         shaped = people.where(f"try_cast({sch.quoted(prompt)} AS boolean)")
         if n := few_rows(shaped.agg(F.countDistinct(sch.quoted(str(user))).alias("n")))[0]["n"]:
-            raise InputError.of(
-                "prompt_from_sample", n=n, units=UNITS, at=options.path_of("human_sample"), prompt=prompt
-            )
+            at = options.path_of("human_sample")
+            raise InputError.of("prompt_from_sample", n=n, units=UNITS, at=at, prompt=prompt)
     judged = pools.selectExpr("*", f"explode(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS _judged")
     grade = f"get({sch.MACHINE_GRADE}, int(array_position({sch.MACHINE_HASH}, _judged.{sch.POOL_HASH}) - 1))"
     pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine")

@@ -50,9 +50,8 @@ def lists_to_store(tables: Tables) -> DataFrame:
     kept = [name for name in beside if name not in (sch.EXPERIMENT, sch.USER, sch.ALL_ROWS_SEEN, sch.JUDGED)]
     own = [f"string(null) AS {name}" if name in numbers else name for name in kept]
     read = (*own, sch.N_ROWS, *Stored(plan.scoring.list_hash, plan.scoring.stored_items).payload)
-    return tables.lists.selectExpr(
-        f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}", *read
-    )
+    keys = (f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}")
+    return tables.lists.selectExpr(*keys, *read)
 
 
 @dataclass(frozen=True)

@@ -117,9 +117,8 @@ class Lease:
             others = [other for other in self._living() if other.date == partitions.date]
             first = any(other.state == "holding" or other.run < self._run_id for other in others)
             if first or (others and time.monotonic() > end):
-                self._set_content(
-                    {name: value for name, value in self._content.items() if name not in (*claim, "state")}
-                )
+                unclaimed = {name: value for name, value in self._content.items() if name not in (*claim, "state")}
+                self._set_content(unclaimed)
                 raise OutputError.of("date_taken", date=partitions.date, output=output)
             if not others:
                 return self._set_content(self._content | {"state": "holding"})

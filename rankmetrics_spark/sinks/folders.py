@@ -349,9 +349,8 @@ class ParquetFolder(Folder):
             return rows.where(written.partitions.condition())
         # Of a pattern, Spark logs a stack trace before it looks for what matches.
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
-        paths = [
-            spark_path(f"{self.path}/{swapping.folder_of(written.table, name, date)}") for name in dict.fromkeys(names)
-        ]
+        folders = dict.fromkeys(swapping.folder_of(written.table, name, date) for name in names)
+        paths = [spark_path(f"{self.path}/{folder}") for folder in folders]
         paths = paths if len(paths) <= MANY_FILES else [f"{spark_path(self.name_of(written.table))}/*/{DATE}={date}"]
         # Since then, `rankmetrics forget` may have given its files another id.
         pointer = self.pointer(date) or Pointer(date)

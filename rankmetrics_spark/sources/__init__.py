@@ -114,9 +114,8 @@ def read_events(spark: SparkSession, section: cfg.Input | None) -> DataFrame | N
 def all_inputs(spark: SparkSession, config: cfg.Config) -> dict[str, DataFrame | None]:
     """Section of a config -> its table; None without it."""
     impressions, judged = inputs(spark, config)
-    others = {
-        name: read_events(spark, getattr(config, name)) for name in ("machine_judgements", "events", "assignments")
-    }
+    beside = ("machine_judgements", "events", "assignments")
+    others = {name: read_events(spark, getattr(config, name)) for name in beside}
     return {"source": impressions, "judgements": judged, **others}
 
 

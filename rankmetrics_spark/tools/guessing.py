@@ -313,9 +313,8 @@ def _is_part(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> boo
     if not few or _PARTS.search(letters(name)):
         return bool(few)
     values = numbers(rows[name])
-    return (
-        not values.isna().any() and values.min() in (0, 1) and len(values.unique()) == values.max() - values.min() + 1
-    )
+    counts_up = not values.isna().any() and values.min() in (0, 1)
+    return counts_up and len(values.unique()) == values.max() - values.min() + 1
 
 
 def repeats(rows: pd.DataFrame, columns: Mapping[str, Guess], of_list: Sequence[str]) -> bool:

@@ -192,9 +192,8 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
         what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
         more = "or qrels of TREC" if is_judgements else "TREC runs, or a table such as main.logs.impressions"
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, {more}")
-    judged = [
-        file for file in files if not is_judgements and not _named_format(file) and cfg.kind_of(file) == "trec_qrels"
-    ]
+    unnamed = [file for file in files if not is_judgements and not _named_format(file)]
+    judged = [file for file in unnamed if cfg.kind_of(file) == "trec_qrels"]
     if judged and len(judged) < len(files):
         runs = {file.suffix for file in files if file not in judged} - {file.suffix for file in judged}
         pattern = f", or the runs as '{place}/*{min(runs)}'" if place.is_dir() and len(runs) == 1 else ""
@@ -203,9 +202,8 @@ def _files_of(path: str, what: str) -> tuple[list[Path], str]:
     kinds = (kind for file in files if (kind := _named_format(file)) and kind != format)
     if (other := next(kinds, None)) and format not in (*cfg.KINDS, "json_document"):
         raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
-    odd = (
-        file for file in files if format == "trec_qrels" and cfg.kind_of(file, _named_format(file) is None) != format
-    )
+    qrels = files if format == "trec_qrels" else ()
+    odd = (file for file in qrels if cfg.kind_of(file, _named_format(file) is None) != format)
     if unlike := next(odd, None):
         raise InputError.of("no_judgements", what=what, path=path, file=unlike)
     return files, format

@@ -296,6 +296,5 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         if any(text in details for text in _BROKEN_OFF):
             raise RankmetricsError.of("connection_lost", variable=THREADS) from None
         if any(text in details for text in _EXHAUSTED):
-            raise RankmetricsError.of(
-                "laptop_out_of_memory", gib=self._engine.limits.memory / 2**30, variable=MEMORY
-            ) from None
+            gib = self._engine.limits.memory / 2**30
+            raise RankmetricsError.of("laptop_out_of_memory", gib=gib, variable=MEMORY) from None
