@@ -47,10 +47,16 @@ class Hard:
 
     @cached_property
     def decides(self) -> st.Bools:
-        """(g,) whether a row is one of these; of lists and clusters only heavy ones are, at a single look."""
-        rows, t_alone = self.rows, self._t_alone or self.rows.by_ratio
+        """(g,) whether a row is one of these; of lists and clusters at a single look, of paired ones by their units."""
+        rows = self.rows
+        by_t = self._t_alone | (rows.by_ratio & (rows.paired | (rows.request.looks != "one")))
         moving = (rows.plain.standard_error > 0) & ~np.isnan(rows.plain.p_value)
-        return np.asarray(moving & (self.heavy | (self.few | (np.abs(self._skewness) > SKEWED)) & (not t_alone)))
+        return np.asarray(moving & (self.heavy | self._sparse & ~by_t))
+
+    @cached_property
+    def _sparse(self) -> st.Bools:
+        """(g,) whether hits are too few for t, or too skewed."""
+        return np.asarray(self.few | (np.abs(self._skewness) > SKEWED))
 
     @cached_property
     def effective(self) -> list[st.Floats]:
@@ -75,21 +81,22 @@ class Hard:
 
     @cached_property
     def _units(self) -> list[list[st.Floats]]:
-        """Of each row that is uneven, the units: of both, or of each experiment; empty where not all are kept."""
+        """Of each row that needs them, the units: of both, or of each experiment; empty where not all are kept."""
         rows, found = self.rows, []
+        hard = self.uneven[0] | self.uneven[1] | self._sparse & rows.by_ratio
         for i, key in enumerate(rows.keys):
             sides = [rows.count(i, place, "n") for place in SIDES]
             kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
             if rows.paired[i]:
                 kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
-            asked = (self.uneven[0][i] | self.uneven[1][i]) and not self._t_alone and rows.request.looks == "one"
+            asked = hard[i] and not self._t_alone and rows.request.looks == "one"
             each = [rows.totals.units(key) for key, _ in kept] if asked else []
             found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
         return found
 
     @cached_property
     def heavy(self) -> st.Bools:
-        """(g,) whether a few units have most of the lists, and all units are kept, so that they can be permuted."""
+        """(g,) whether units with their lists are permuted: a few have most of them, or hits are few or skewed."""
         return np.array([bool(each) for each in self._units], bool)
 
     @cached_property
@@ -123,7 +130,12 @@ class Hard:
         rows = self.rows
         hits, n = (rows.arms[0][name] + rows.arms[1][name] for name in ("hits", "n"))
         differ = np.where(rows.paired, self.expected / np.maximum(rows.both["both"], 1), hits / np.maximum(n, 1))
-        return np.asarray((differ >= 0.5) & (np.abs(self._skewness) <= SKEWED) & ~self.rates & ~self.heavy)
+        return np.asarray((differ >= 0.5) & (np.abs(self._skewness) <= SKEWED) & ~self.rates & ~self.unbounded)
+
+    @cached_property
+    def unbounded(self) -> st.Bools:
+        """(g,) whether a few units have most of the lists, so that the difference has no interval."""
+        return np.asarray(self.heavy & (self.uneven[0] | self.uneven[1]))
 
     @cached_property
     def _skewness(self) -> st.Floats:
@@ -139,12 +151,15 @@ class Hard:
             n = [np.maximum(arm.n, 1).astype(float) for arm in (baseline, candidate)]
             error = pooled.std * np.sqrt(1 / n[0] + 1 / n[1])
             skewness = st.third_cumulant(pooled, cubes) * (1 / n[1] ** 2 - 1 / n[0] ** 2) / error**3
+            if rows.by_ratio:
+                # As if values did not go with the lists: of few equal units, each has a larger part.
+                skewness = skewness * np.sqrt((n[0] + n[1]) / (self.effective[0] + self.effective[1]))
         return np.where(rows.paired | ~(error > 0), 0.0, skewness)
 
     @cached_property
     def skewness(self) -> st.Floats:
         """(g,) what Hall's transformation takes away; 0 where bounds are t's, NaN where they are not known by t."""
-        unknown = (self.few | self.rates | self.heavy) & ~self.dense
+        unknown = (self.few | self.rates | self.unbounded) & ~self.dense
         bent = np.where(self.dense, 0.0, np.where(unknown, np.nan, self._skewness))
         return np.where(self.decides, bent, 0.0)
 
@@ -167,6 +182,9 @@ class Hard:
                 values = rows.totals.values(rows.keys[i]._replace(kind="pair_values"), int(self.expected[i]))
                 if values is not None:
                     names[i], p[i] = SIGN_FLIPS, st.flipped_p(values)
+            elif rows.by_ratio:
+                # A few users have most of the lists of few hits, and are too many to be permuted.
+                p[i] = np.nan if self.few[i] and (self.uneven[0][i] or self.uneven[1][i]) else p[i]
             elif self.few[i]:
                 arms = [
                     self._values(rows.keys[i].arm(place, "arm_values"), k) for place, k in zip(SIDES, hits, strict=True)

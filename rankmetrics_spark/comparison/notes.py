@@ -77,7 +77,7 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
     said.append(rows.question.days.gap if rows.question.days else None)
     if rows.request.looks != "one" and rows.hard.decides[i] and not rows.decided_by_cuped[i]:
         said.append(ms.said("no_interval_of_looks", test=rows.hard.found[0][i]))
-    elif np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.heavy[i]:
+    elif np.isnan(rows.hard.skewness[i]) and np.isnan(rows.deciding.ci_low[i]) and not rows.hard.unbounded[i]:
         who = f"{rows.units} whose values differ" if rows.paired[i] else f"{rows.units} with a hit"
         where = "" if rows.paired[i] else " expected in the smaller experiment"
         n = rows.hard.expected[i]
@@ -117,7 +117,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
             said[i] += f"{' and '.join(parts)}: "
             more = f"; a {'lower ' if rows.request.cap else ''}comparison.cap makes one possible"
             permuted = f"all {units} were permuted, and there is no interval{more}"
-            said[i] += permuted if rows.hard.heavy[i] else "chance alone gives small p-values too often"
+            said[i] += permuted if rows.hard.unbounded[i] else "chance alone gives small p-values too often"
     return said
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark import compare
+from tests.benchmarks import hard
 
 pytestmark = pytest.mark.slow
 
@@ -132,36 +133,40 @@ def test_a_ramp_over_days_that_differ_makes_no_winner(
         assert np.mean(doubted) < 0.02 and (np.mean(wins) > 0.95 if effect else at_most(losses, 0.05))
 
 
-CELLS = [(5, 1, 0.0), (5, 19, 0.0), (20, 1, 0.9), (40, 9, 0.5), (40, 9, 0.9), (40, 9, 0.98), (25, 19, 0.98),
-         (100, 1, 0.98), (400, 9, 0.9), (1500, 3, 0.98)]  # fmt: skip
-"""Users of the smaller experiment, how many times as many the other one has, share of users without a hit."""
+CELLS = [
+    ("values like AP", 20, 4, 0.5),
+    ("0 or 1", 40, 9, 0.9),
+    ("light lists", 30, 3, 0.9),
+    ("Pareto lists", 60, 1, 0.0),
+]
+CELLS += [("values like AP", 400, 9, 0.9), ("light lists", 400, 9, 0.9)]
 
 
-def sparse_tests(n: int, times: int, zeros: float, tests: int, rate: float = 1.0, rates: bool = False) -> pd.DataFrame:
-    """The rows of so many tests of a metric like AP, or of 0 and 1; the candidate has ``rate`` times as many hits."""
-    rng, rows, done = np.random.default_rng(50), [], 0
-    # So many tests at once that an experiment keeps the values in its segments.
-    at_once = max(1, int(2**14 / (1.3 * n * times * (1 - zeros) * rate)))
-    while done < tests:
-        some, arms = min(at_once, tests - done), []
-        for name, size, share in (("a", n, 1 - zeros), ("b", n * times, (1 - zeros) * rate)):
-            test = np.repeat([f"t{i}" for i in range(some)], size)
-            value = 1.0 if rates else 1 / rng.integers(1, 11, some * size)
-            arms.append(users(name, (rng.random(some * size) < share) * value, test=test))
-        rows.append(compared_at_once(arms, segments="test"))
-        done += some
-    return pd.concat(rows)
+@pytest.mark.parametrize(("data", "n", "times", "zeros"), CELLS)
+def test_simulated_cells_are_compared_as_their_users_are(data: str, n: int, times: int, zeros: float) -> None:
+    """The cells of ``tests.benchmarks.hard``, from which docs/comparing.md has its table, one by one and at once."""
+    tests = 5
+    expected, arms = hard.rows_of(data, (n, n * times), (1 - zeros, 1 - zeros), tests, 3)
+    for test in range(tests):
+        rows = []
+        for name, of in zip("ab", arms, strict=True):
+            value, lists, count = of[test]
+            rows.append(users(name, np.repeat(value, count)).assign(n_lists=np.repeat(lists, count).astype(int)))
+        own = compared_at_once(rows, mean_over="lists" if "lists" in data else "users").iloc[0]
+        for name in ("test", "better"):
+            assert own[name] == expected[name][test]
+        for name in ("p_adjusted", "adjusted_ci_low", "adjusted_ci_high", "adjusted_relative_ci_low"):
+            value = np.array(expected[name], float)[test]
+            assert float(own[name]) == pytest.approx(value, rel=1e-9, nan_ok=True), name
 
 
-@pytest.mark.parametrize("rates", [False, True])
-@pytest.mark.parametrize(("n", "times", "zeros"), CELLS)
-def test_the_error_is_that_of_the_level_however_few_have_a_hit(n: int, times: int, zeros: float, rates: bool) -> None:
-    rows = sparse_tests(n, times, zeros, 600, rates=rates)
-    found, low, high = (rows["better"].notna(), rows["adjusted_ci_low"], rows["adjusted_ci_high"])
-    assert at_most(found, 0.05) and at_most((low > 0) | (high < 0), 0.05)
-    if n * (1 - zeros) >= 25:
+@pytest.mark.parametrize(("data", "n", "times", "zeros"), CELLS)
+def test_the_error_is_that_of_the_level_however_few_have_a_hit(data: str, n: int, times: int, zeros: float) -> None:
+    found = hard.summary(data, n, times, zeros, 600, 4)
+    assert found["found"] <= 0.05 + 3 * 0.009 and found["wrong"] <= 0.05 + 3 * 0.009
+    if n * (1 - zeros) >= 25 and "Pareto" not in data:
         # Many hits: each test has a verdict and an interval, and the level is used.
-        assert rows["p_adjusted"].notna().all() and low.notna().all() and found.mean() > 0.035 - 3 * 0.0075
+        assert not found["none"] and not found["no interval"] and found["found"] > 0.035 - 3 * 0.0075
 
 
 @pytest.mark.parametrize("design", ["independent", "paired"])

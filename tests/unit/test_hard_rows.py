@@ -141,6 +141,22 @@ def test_halls_interval_and_margins_are_what_his_test_does_not_reject() -> None:
     assert few["within_margin"] is None and np.isnan([few["p_no_worse"], few["worst_case"]]).all()
 
 
+def test_few_hits_over_lists_are_permuted_with_the_lists_of_their_users() -> None:
+    a, b = sparse(40, 3, 1), sparse(360, 40, 2)
+    users = apart(a=a, b=b).assign(list_count=1.0 + np.arange(400) % 3)
+    row, lists = one(users, mean_over="lists"), users["list_count"].to_numpy()
+    units = np.stack([np.r_[a, b] * lists, lists], axis=1)
+    assert row["test"] == "permutation" and row["sparse_p_value"] == st.permuted_ratio_p(units[:40], units[40:])
+    assert "no interval before 20 users with a hit expected" in row["note"] and np.isnan(row["adjusted_ci_low"])
+    # More users than are kept: with as many lists each, Hall's test is that of means over users.
+    a, b = sparse(300, 60, 7), sparse(2400, 560, 8)
+    many = apart(a=a, b=b).assign(list_count=2.0)
+    row, over_users = one(many, mean_over="lists"), one(many)
+    assert (row["test"], row["sparse_p_value"]) == ("hall", pytest.approx(over_users["sparse_p_value"]))
+    assert row["sparse_ci_low"] == pytest.approx(over_users["sparse_ci_low"])
+    assert one(many, mean_over="lists", looks="any")["test"] == "welch"
+
+
 def test_several_looks_clusters_and_cuped_have_their_rules() -> None:
     a, b = sparse(120, 15, 1), sparse(360, 60, 2)
     users = apart(a=a, b=b).assign(**{f"{kind} {METRIC}": np.r_[a, b] + 0.1 for kind in ("before", "own")})

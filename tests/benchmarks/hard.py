@@ -1,0 +1,179 @@
+"""How often comparisons of hard data are wrong, over users, zeros, arms and lists; prints a table for the docs.
+
+    python -m tests.benchmarks.hard [draws] [data ...]
+
+Each test is a metric of its own. Values and lists come from a few cells, so that a draw is how many users are in each:
+the sums, which are exact, are those of the users (``tests/spark/test_hard_data_simulated.py``). Permutations draw 1,024
+times; their level holds for any number. Fewer tests than 200 decide nothing; cells are drawn again with other seeds.
+"""
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark import comparison as cmp, statistics as st
+from rankmetrics_spark.comparison import STATISTICS
+from rankmetrics_spark.comparison.measures import KINDS, VALUES, Key
+from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.statistics import sparse
+from tests.helpers.users import question, table, totals_of, user_rows
+
+USERS, ZEROS, TIMES = (5, 20, 100, 400, 1000, 5000), (0.0, 0.5, 0.9, 0.98), (1, 4, 9, 19)
+"""Users of the smaller experiment, the baseline; share of users without a hit; times as many in the candidate."""
+SAME = "same users"
+DATA = ("values like AP", "0 or 1", "light lists", "Pareto lists", "Pareto lists, cap", SAME)
+COLUMNS = ("names", "test", "p_adjusted", "better", "adjusted")
+LIFT, MOST_LISTS = 0.5, 10_000
+MOST_USERS = 10**7
+"""Of a cell whose users are drawn one by one, in all tests together."""
+
+
+def cells_of(data: str) -> tuple[Any, Any, Any]:
+    """(c,) values other than 0, lists and probabilities of the cells of users with a hit; 0 has the same lists."""
+    values, lists = np.array([1.0]) if data == "0 or 1" else 1 / np.arange(1.0, 11), np.ones(1)
+    chance = np.ones(1)
+    if "lists" in data:
+        lists = np.arange(1.0, 4 if data == "light lists" else MOST_LISTS)
+        chance = np.ones(len(lists)) if len(lists) == 3 else lists**-1.5 - (lists + 1) ** -1.5
+        if "cap" in data:
+            lists = np.minimum(lists, 1 + np.searchsorted(np.cumsum(chance) / chance.sum(), 0.99))
+    chance = np.outer(np.ones(len(values)) / len(values), chance / chance.sum())
+    return np.repeat(values, len(lists)), np.tile(lists, len(values)), chance.ravel()
+
+
+def drawn(data: str, n: int, rate: float, draws: int, rng: Any) -> list[tuple[Any, Any, Any]]:
+    """Of each draw, the values, the lists and the number of users of each cell that has some."""
+    values, lists, chance = cells_of(data)
+    values, lists = np.r_[values, 0 * values], np.r_[lists, lists]
+    if len(chance) < 100:
+        counts = rng.multinomial(n, np.r_[rate * chance, (1 - rate) * chance], draws)
+        return [(values, lists, count) for count in counts]
+    result = []
+    for hits in rng.binomial(n, rate, draws):
+        cell = rng.choice(len(chance), n, p=chance) + len(chance) * (np.arange(n) >= hits)
+        cell, count = np.unique(cell, return_counts=True)
+        result.append((values[cell], lists[cell], count))
+    return result
+
+
+def add_arm(totals: cmp.Totals, name: str, metric: str, values: Any, lists: Any, count: Any, by_lists: bool) -> None:
+    """The sums of an experiment, of its users in each cell."""
+    one, nothing = np.ones(len(values)), np.zeros(len(values))
+
+    def add(kind: str, counts: Any, **of: Any) -> None:
+        each = np.stack([*KINDS[kind].cells(counts, **of)], axis=-1).astype(np.int64)
+        totals.add(Key(kind, "", name, EVERYONE, metric), count @ each)
+
+    def keep(kind: str, some: Any, *columns: Any) -> None:
+        """Keep these columns of the users of some cells, if they are few."""
+        if 0 < (n := np.where(some, count, 0)).sum() <= VALUES[kind]:
+            rows = np.repeat(np.stack(columns, axis=-1), n, axis=0)
+            totals.add(Key(kind, "", name, EVERYONE, metric), rows.view(np.int64).ravel())
+
+    add("arm", (one, one, values > 0, nothing, values != 0, values != 1), v=values)
+    keep("arm_values", values != 0, values)
+    if by_lists:
+        add("arm_lists", [one], y=values * lists, n=lists)
+        keep("arm_units", one > 0, values * lists, lists)
+
+
+def rows_of(data: str, n: tuple[int, int], rates: tuple[float, float], draws: int, seed: int) -> tuple[Any, Any]:
+    """The rows of comparisons of so many tests, column by column, and the users of each."""
+    rng, totals, by_lists = np.random.default_rng(seed), cmp.Totals(), "lists" in data
+    metrics, paired = [f"m{draw}" for draw in range(draws)], data == SAME
+    request = Comparison("a", correction="none", mean_over="lists" if by_lists else "users")
+    if paired:
+        hit = rng.random((draws, 1, n[0])) < rates[0]
+        # A third of the users have the same value in both.
+        own = np.where(
+            rng.random((draws, 1, n[0])) < 1 / 3, hit, rng.random((draws, 2, n[0])) < np.reshape(rates, (2, 1))
+        )
+        values = own / np.where(own == hit, rng.integers(1, 11, hit.shape), rng.integers(1, 11, own.shape))
+        users = table({name: np.zeros(n[0]) for name in "ab"}).assign(
+            **{m: values[i].ravel() for i, m in enumerate(metrics)}
+        )
+        totals, arms = totals_of(user_rows(users, metrics), request), []
+    else:
+        arms = [drawn(data, size, rate, draws, rng) for size, rate in zip(n, rates, strict=True)]
+    for draw, both in enumerate(zip(*arms, strict=True)):
+        for name, (values, lists, count) in zip("ab", both, strict=True):
+            add_arm(totals, name, f"m{draw}", values, lists, count, by_lists)
+    asked = question(request, metrics, design="paired" if paired else "independent")
+    asked = replace(asked, ranges=dict.fromkeys(metrics, (0.0, 1.0)))
+    return cmp.comparison_rows(totals, asked, [STATISTICS[name] for name in COLUMNS]), arms
+
+
+def summary(data: str, n: int, times: int, zeros: float, draws: int, seed: int, lift: float = 0.0) -> dict[str, Any]:
+    """What so many tests of a cell say, with a true difference where there is a lift."""
+    rates = (1 - zeros) / (1 + lift), 1 - zeros
+    rows, arms = rows_of(data, (n, n * times), rates, draws, seed)
+    values, lists, chance = cells_of(data)
+    mean = float((values * lists * chance).sum() / (lists * chance).sum())
+    truth, low, high = (
+        (rates[1] - rates[0]) * mean,
+        np.array(rows["adjusted_ci_low"]),
+        np.array(rows["adjusted_ci_high"]),
+    )
+    share = rates[1] / rates[0] - 1, *(np.array(rows[f"adjusted_relative_ci_{end}"]) for end in ("low", "high"))
+    found = np.array([better is not None for better in rows["better"]])
+    result = {
+        "rule": Counter(str(test) for test in rows["test"]).most_common(1)[0][0],
+        "found": found.mean(),
+        "wrong": np.mean((low > truth + 1e-9) | (high < truth - 1e-9)),
+        "wrong share": np.mean((share[1] > share[0] + 1e-9) | (share[2] < share[0] - 1e-9)),
+        "none": np.mean(np.isnan(np.array(rows["p_adjusted"], float))),
+        "no interval": np.mean(np.isnan(low)),
+        "expected": (1 - zeros) * n,
+    }
+    if lift and arms and "lists" not in data:
+        p = []
+        for a, b in zip(*arms, strict=True):
+            kept = [np.repeat(v, count)[np.repeat(v, count) != 0] for v, _, count in (a, b)]
+            p.append(st.permuted_p(kept[0], kept[1], (n, n * times)))
+        result["permuted"] = np.mean(np.array(p) < 0.05)
+    return result
+
+
+def main(draws: int, *chosen: str) -> None:
+    """Print every cell, and a table of each kind of data, by default of all, and rule."""
+    sparse.DRAWS = (2**10,)
+    lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for data, n, times, zeros in product(chosen or DATA, USERS, TIMES, ZEROS):
+        if (data == SAME and times > 1) or ("cap" in data and zeros in (0.5, 0.98)):
+            continue
+        cell = summary(data, n, times, zeros, draws // (16 if "lists" in data else 4), 1)
+        is_exact = cell["rule"] in ("permutation", "sign flips")
+        least, most = 0.038 * (cell["expected"] >= 20 and not is_exact), 0.1 if is_exact else 0.057
+        users = n * (times + 1) if "Pareto" in data else 1
+        for seed, more in ((2, draws), (3, 4 * draws)):
+            if (seed == 2 and not is_exact) or not least <= cell["found"] <= most:
+                cell = summary(data, n, times, zeros, min(more, MOST_USERS // users), seed)
+        if cell["expected"] >= 20 and cell["expected"] * times <= 2_000:
+            lifted = summary(data, n, times, zeros, draws // 4, 4, LIFT)
+            cell |= {"lost": lifted.get("permuted", np.nan) - lifted["found"], "power": lifted["found"]}
+            cell |= {f"{name} with one": lifted[name] for name in ("wrong", "wrong share")}
+        shown = {name: value if isinstance(value, str) else round(float(value), 4) for name, value in cell.items()}
+        print(data, n, times, zeros, shown, file=sys.stderr, flush=True)
+        lines.setdefault((data, cell["rule"]), []).append(cell)
+    print("| data | rule | cells | error at most | at least, from 20 hits on | wrong intervals | none | power lost |")
+    for (data, rule), cells in lines.items():
+        least = [cell["found"] for cell in cells if cell["expected"] >= 20]
+        wrong = [cell.get(name, 0) for cell in cells for name in ("wrong", "wrong with one", "wrong share with one")]
+        lost = np.nanmax([cell.get("lost", np.nan) for cell in cells])
+        numbers = (
+            max(cell["found"] for cell in cells),
+            min(least, default=np.nan),
+            max(wrong),
+            max(cell["none"] for cell in cells),
+            lost,
+        )
+        print(f"| {data} | {rule} | {len(cells)} | {' | '.join(f'{100 * each:.1f}' for each in numbers)} |")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000, *sys.argv[2:])
