@@ -134,9 +134,9 @@ def plan_of(
         first, dots, last = before.partition("..")
         before = (first, last if dots else first)
     parse(metric)
-    others = [options["days"], dates[0], before, options["baseline"], shares != [0.5, 0.5] or None]
-    others += [*({*settings} - {"confidence", "power"}), options["comparisons"] != 1 or None]
-    if labels and (options["experiment"] is None or any(value is not None for value in others)):
+    others = (options["days"], dates[0], before, options["baseline"], *({*settings} - {"confidence", "power"}))
+    usual = shares == [0.5, 0.5] and options["comparisons"] == 1
+    if labels and (options["experiment"] is None or not usual or any(value is not None for value in others)):
         raise ConfigError.of("half_labels")
 
     def planned(spark: SparkSession) -> Plan | list[LabelPlan]:

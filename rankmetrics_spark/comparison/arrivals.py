@@ -82,8 +82,7 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
 
     Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
     """
-    first = daily.first_places(user)
-    counts = np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
+    counts = _counts(user)
     means, total, around = values.copy(), lists.copy(), np.zeros(len(user))
     order = np.argsort(counts, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(counts[order])) + 1)[1:]:
@@ -94,6 +93,12 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
         around[at] = around[at - 1] + lists[at] * apart * (values[at] - means[at])
     # A user without a list has the same value each day, as if in one list.
     return counts, means, np.where(total > 0, total, 1.0), around
+
+
+def _counts(user: st.Ints) -> st.Ints:
+    """(n,) 1 for the first row of each user, 2 for the second one."""
+    first = daily.first_places(user)
+    return np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
 
 
 def _running(user: st.Ints, changes: st.Floats) -> st.Floats:
@@ -127,29 +132,26 @@ def add_states(
     user, experiment = rows.user[order], rows.experiment[order]
     first = daily.first_places(user)
     order = order[experiment == np.repeat(experiment[first], np.diff(first, append=len(user)))]
-    person = rows.user
+    person = rows.user[order]
     if rows.member is not None:
         order = order[np.lexsort((day[order], rows.member[order], rows.user[order]))]
-        new = np.diff(rows.user[order], prepend=-1).astype(bool)
-        new[1:] |= rows.member[order][1:] != rows.member[order][:-1]
-        person = np.empty(len(rows.user), np.int64)
-        person[order] = np.cumsum(new)
+        new = [np.diff(each[order]) != 0 for each in (rows.user, rows.member.view(np.int64))]
+        person = np.cumsum(np.r_[0, new[0] | new[1]])
     values = rows.values[_VALUE][order]
     if np.abs(values).max(initial=0.0) > st.LARGEST_SUMMAND:
         raise InputError(f"a value of {np.abs(values).max():.3g} is too large; allowed: up to {st.LARGEST_SUMMAND:.3g}")
-    units.refuse_repeats(~(np.diff(person[order]) | np.diff(day[order])).astype(bool), of_days=True)
-    n, mean, lists, around = states_of(person[order], values, rows.values[_LISTS][order])
+    units.refuse_repeats(~(np.diff(person) | np.diff(day[order])).astype(bool), of_days=True)
+    n, mean, lists, around = states_of(person, values, rows.values[_LISTS][order])
     weights = lists if by_lists else np.ones(len(n))
     v, i = mean * weights, lists if by_lists else 1 / lists
     states: list[Any] = [n - 1, v, weights, i, around]
     if rows.member is not None:
         place = np.lexsort((rows.member[order], day[order], rows.user[order]))
-        states = [_running(rows.user[order][place], _less_last(n, each)[place]) for each in states]
-        order = order[place]
+        order, changes = order[place], [_less_last(n, each)[place] for each in states]
         last = np.flatnonzero(np.diff(rows.user[order], append=-1) | np.diff(day[order], append=-1))
-        order, states = order[last], [each[last] for each in states]
-        first = daily.first_places(rows.user[order])
-        n = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order))) + 1
+        states = [_running(rows.user[order], each)[last] for each in changes]
+        order = order[last]
+        n = _counts(rows.user[order])
     more, v, weights, i, around = states
     counts = [np.ones(len(n)), n == 1, n == 2, more]
     cells = ms.Groups.of_cells(rows.experiments, days, day[order] * len(rows.experiments) + rows.experiment[order])

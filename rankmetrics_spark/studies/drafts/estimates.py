@@ -83,8 +83,7 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         {"ranker_a": one, "ranker_b": other, **about, **{name: values[at] for name, values in numbers.items()}}
         for at, (_, _, one, other) in enumerate(pairs)
     ]
-    n_compared = _n_compared([row["p_value"] for row in rows], request)
-    return [row | {"sentence": sentence(row, n_compared)} for row in rows]
+    return [row | {"sentence": sentence(row, _n_compared(numbers["p_value"], request))} for row in rows]
 
 
 def _n_compared(p_values: Any, request: Preferences) -> int:
@@ -100,17 +99,13 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     test, rule = st.paired_t(users, request.confidence), st.AnyLook(request.tuning_users, 1 - request.confidence)
     looks, any_look = st.over_looks(test, sums["n_users"], rule, request.confidence), request.looks == "any"
     decides = looks if any_look else test
-    compared = _n_compared(test.p_value.tolist(), request)
-    design = st.Design((1.0,), request.confidence, request.power, request.tuning_users, compared)
+    power, compared = request.power, _n_compared(test.p_value, request)
+    design = st.Design((1.0,), request.confidence, power, request.tuning_users, compared)
     # Users who are all alike do not say how many would show what.
     error = np.where(test.standard_error > 0, test.standard_error, np.nan)
-    smallest = design.smallest_effects(n, np.square(error) * n)[any_look]
-    effect = np.full(len(n), np.nan if request.effect is None else request.effect)
-    needed = st.users_needed(n, effect, error, 1 - design.level, request.power)
-    if any_look:
-        needed = rule.users_needed(
-            replace(test, difference=effect, standard_error=error), n, design.level, request.power
-        )
+    stated = replace(test, difference=np.full(len(n), request.effect or np.nan), standard_error=error)
+    needed = st.users_needed(n, stated.difference, error, 1 - design.level, power)
+    needed = rule.users_needed(stated, n, design.level, power) if any_look else needed
     won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
@@ -122,7 +117,7 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
         "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
         **{f"sequential_{name}": getattr(looks, name).tolist() for name in ("ci_low", "ci_high")},
         "p_sequential": looks.p_value.tolist(),
-        "smallest_effect": smallest.tolist(),
+        "smallest_effect": design.smallest_effects(n, np.square(error) * n)[any_look].tolist(),
         "users_needed": needed.tolist(),
         "tuning_users": [request.tuning_users] * len(table),
         "draft_shares": shares,
@@ -206,17 +201,18 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     if row["p_adjusted"] < alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _found_with_power(row)
+    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _with_power(row)
     return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
-def _found_with_power(row: Mapping[str, Any]) -> str:
+def _with_power(row: Mapping[str, Any]) -> str:
     """What so many users find, and how many find the effect that was asked for."""
-    least, power = np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000, f"{100 * row['power']:.3g} %"
+    least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
+    find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
     if is_unknown(row["effect"]):
-        return f"{row['n_users']:,} {UNITS} are enough to find {_percent(least)} or more with a probability of {power}."
+        return f"{row['n_users']:,} {UNITS} are enough to {find} {power}."
     takes = f"{_percent(0.5 + row['effect'])} takes about {row['users_needed']:,.0f} {UNITS}"
-    return f"{takes} to be found with a probability of {power}; {row['n_users']:,} find {_percent(least)} or more."
+    return f"{takes} to be found {power}; {row['n_users']:,} {find}."
 
 
 def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
