@@ -9,18 +9,25 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import engines as eng, errors as err, metrics as mx, statistics as st
+from rankmetrics_spark import engines as eng, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.road import top_rows
+from rankmetrics_spark.road import sound_rows, top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.studies import frame
+from rankmetrics_spark.words import UNITS
 
 #: Columns of the result of ``exposure`` -> their types.
 EXPOSURE = frame.TABLES["exposure"]
-_COUNTS = eng.SumTable((EXPERIMENT, ITEM))
+#: Of the sums of some users only: how many the smallest experiment has; empty for those of all.
+_EQUAL = "_equal"
+_COUNTS = eng.SumTable((EXPERIMENT, ITEM, _EQUAL))
+#: Users are taken by ranges of their hash, from the lowest on: of the 65,536 ranges, the last one, and how many users.
+_RANGE, _LAST = "_range", "_last"
+_RANGES = sch.columns(f"string: {EXPERIMENT}; long: {_LAST} {_EQUAL}")
 _ITEM = "_item"
 _OF_LOG = "total_of_log"
 _INSIDE, _INTERACTIONS, _FIRST, _AT, _TIMES = "_inside", "_interactions", "_first", "_at", "_times"
@@ -71,7 +78,7 @@ def exposure(
     """Which items do users see in their top k: coverage, Gini index, entropy and novelty of each experiment.
 
     Every row down to rank k is one exposure of its item; relevance is not read. Reads the impressions once for the
-    counts of faulty rows, and once for the items.
+    counts of faulty rows, once for the items, and with a baseline once for the users of each experiment.
 
     Args:
         impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out, a few of them.
@@ -99,6 +106,10 @@ def exposure(
         different numbers of items (by more than 10 %, or by more than 1 % and two standard deviations over replicates),
         differences are null except of novelty, and note says why. A value is null where nothing was shown, and where a
         number given as catalogue is below n_items.
+        With a baseline, and where experiments differ in users, n_equal_users is how many the smallest one has,
+        value_equal_users the value of the users with the lowest hashes, about as many of each experiment (up to one in
+        65,536 fewer), and difference_equal_users that of two such values, with its interval; null if they still show
+        different numbers of items, since their lists have different lengths. Others count once more for that.
         Intervals are value plus or minus normal quantiles times the standard deviation over replicates, since the
         replicates of coverage are lower than the value itself: a sample with repeats of the users shows fewer items.
         They are null if a replicate is empty: there are too few users. n_unknown is null without interactions.
@@ -118,13 +129,13 @@ def exposure(
     seen = None if interactions is None else _items(interactions, "interactions", plan.options, rows)
     # How often each item is shown, in the log and in each replicate.
     shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
-    if request.replicates:
-        weigh = partial(_weighted, replicates=request.replicates, seed=request.seed)
-        counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)
-    else:
-        counts = shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {eng.SUMS}"))
+    if request.baseline is not None:
+        ranges = _ranges(sound_rows(table, plan) if plan.columns.by_score else rows)
+        shown = eng.beside(shown, F.broadcast(ranges), [EXPERIMENT])
+    weigh = partial(_weighted, replicates=request.replicates, seed=request.seed)
+    counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)
     of_log = frame.log_counts(table, plan).select(F.posexplode(eng.SUMS).alias(_AT, _TIMES))
-    of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
+    of_log = of_log.selectExpr(f"string(NULL) AS {EXPERIMENT}", "''", "0", f"'{_OF_LOG}'", f"bigint({_AT})", _TIMES)
     spread = _spread(counts, known, seen).union(of_log)
     body = partial(_exposures, request=request, size=size, first_rank=plan.options.first_rank)
     return eng.result_table(eng.in_one_step(spread, body, EXPOSURE))
@@ -142,20 +153,57 @@ def _items(value: eng.AnyTable, name: str, options: Options, beside: DataFrame) 
     return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
 
 
+def _ranges(rows: DataFrame) -> DataFrame:
+    """The last range of hashes of the users of each experiment that are as many as those of the smallest one.
+
+    Without a row of experiments all of whose users are.
+    """
+    users = rows.selectExpr(EXPERIMENT, f"xxhash64({USER}) AS {HASH}").distinct()
+    sizes = users.groupBy(EXPERIMENT, F.expr(f"bigint(shiftright({HASH}, 48)) AS {_RANGE}")).agg(
+        F.expr("count(1) AS n")
+    )
+    return eng.in_one_step(sizes, _last_ranges, _RANGES)
+
+
+def _last_ranges(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
+    rows: list[dict[str, Any]] = []
+    if full := [batch for batch in batches if batch.num_rows]:
+        sizes = pa.Table.from_batches(full).to_pandas().sort_values(_RANGE).groupby(EXPERIMENT, dropna=False)
+        least = int(sizes["n"].sum().min())
+        for name, own in sizes:
+            if own["n"].sum() > least:
+                place = max(int((own["n"].cumsum() <= least).sum()) - 1, 0)
+                known = name if isinstance(name, str) else None
+                rows.append({EXPERIMENT: known, _LAST: int(own[_RANGE].iloc[place]), _EQUAL: least})
+    yield from frame.row_batches(rows, _RANGES)
+
+
 def _weighted(batches: eng.Batches, replicates: int, seed: int) -> Iterator[pa.RecordBatch]:
-    """Add up, per batch, the rows of each experiment and item: themselves, and with the weights of their users."""
+    """Add up, per batch, the rows of each experiment and item: themselves, and with the weights of their users.
+
+    Once more of the users up to the last range of hashes, where there is one.
+    """
     for batch in batches:
         if not batch.num_rows:
             continue
         (names, experiment), (items, item) = (eng.coded(batch.column(at)) for at in range(2))
-        users = batch.column(2).to_numpy().view(np.uint64)
+        users = batch.column(2).to_numpy()
         number = experiment * len(items) + item
         order = np.argsort(number, kind="stable")
-        first = np.flatnonzero(np.diff(number[order], prepend=-1))
-        weights = st.poisson_weights(users[order], seed, replicates).astype(np.int64)
-        sums = np.add.reduceat(np.column_stack([np.ones(len(order), np.int64), weights]), first, axis=0)
-        keys = np.divmod(number[order][first], len(items))
-        yield _COUNTS.batch([[names[i] for i in keys[0]], [items[i] for i in keys[1]]], sums)
+        weights = st.poisson_weights(users[order].view(np.uint64), seed, replicates).astype(np.int64)
+        cells = np.column_stack([np.ones(len(order), np.int64), weights])
+        parts = [("", np.arange(len(order)))]
+        if batch.num_columns > 3:
+            # Nothing is up to a range that is missing.
+            last = batch.column(3).to_numpy(zero_copy_only=False)
+            some = np.flatnonzero((users >> 48 <= last)[order])
+            parts += [(str(pc.max(batch.column(4)).as_py()), some)] if len(some) else []
+        for equal, places in parts:
+            own = number[order][places]
+            first = np.flatnonzero(np.diff(own, prepend=-1))
+            keys = np.divmod(own[first], len(items))
+            texts = [names[i] for i in keys[0]], [items[i] for i in keys[1]], [equal] * len(first)
+            yield _COUNTS.batch(texts, np.add.reduceat(cells[places], first, axis=0))
 
 
 def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) -> DataFrame:
@@ -168,24 +216,26 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
         value = F.lit(True) if name == _INSIDE else F.col(_INTERACTIONS)
         counts = counts.join(table.select(_ITEM, value.alias(name)), F.col(ITEM) == F.col(_ITEM), "left").drop(_ITEM)
         total = "count(1)" if name == _INSIDE else f"coalesce(sum({_INTERACTIONS}), 0L)"
-        sizes.append(table.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", f"bigint({total})"))
-    by_item = Window.partitionBy(ITEM).orderBy(EXPERIMENT)
+        sizes.append(table.selectExpr("string(NULL)", "''", "0", f"'total{name}'", "0L", f"bigint({total})"))
+    by_item = Window.partitionBy(ITEM).orderBy(_EQUAL, EXPERIMENT)
     counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
     counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
-    each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(eng.SUMS).alias(_AT, _TIMES))
+    each = counts.select(EXPERIMENT, _EQUAL, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(eng.SUMS).alias(_AT, _TIMES))
     kinds = ", ".join(
         f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
     )
-    rows = each.where(F.col(_TIMES) > 0).selectExpr(EXPERIMENT, f"{_AT} AS replicate", f"inline(array({kinds}))")
-    spread = rows.where("n > 0").groupBy(EXPERIMENT, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
+    own = EXPERIMENT, _EQUAL
+    rows = each.where(F.col(_TIMES) > 0).selectExpr(*own, f"{_AT} AS replicate", f"inline(array({kinds}))")
+    spread = rows.where("n > 0").groupBy(*own, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
     for one in sizes:
         spread = spread.union(one)
-    return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
+    return spread.selectExpr(*own, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
 
 
 def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_rank: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
-    counts = _counts_of(batches)
+    of_parts = _counts_of(batches)
+    counts = of_parts.pop("")
     of_log = dict(zip(*(each.tolist() for each in counts.pop((None, 0, _OF_LOG))), strict=True))
     of_log = {name: of_log[at] for at, name in enumerate(frame.COUNTS)}
     frame.refuse_faulty(of_log, frame.Allowed(request.max_invalid_fraction, first_rank))
@@ -201,14 +251,27 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
         for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
     )
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
-    values = {name: _values_of(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     err.check_known("experiment", [request.baseline], [name for name in names if name is not None])
-    base = values[request.baseline] if request.baseline is not None else None
-    sizes = {name: _sizes_of(counts, name, request.replicates) for name in names if base is not None}
+
+    def of_part(name: str | None, sums: _Counts) -> tuple[dict[str, mx.Floats], mx.Floats]:
+        """The values of the experiment in these sums, and how many items it shows."""
+        return (_values_of(sums, name, request.replicates, catalogue, of_interactions),
+                _sizes_of(sums, name, request.replicates))  # fmt: skip
+
+    whole, n_equal, equal = {name: of_part(name, counts) for name in names}, 0, {}
+    for least, fewer in of_parts.items():
+        # Of the smallest experiment, all users are as many.
+        of_few = {name for name, *_ in fewer}
+        n_equal = int(least)
+        equal = {name: of_part(name, fewer) if name in of_few else whole[name] for name in names}
     rows: list[dict[str, Any]] = []
     for name in names:
-        apart = _apart(sizes, name, request.baseline)
-        for metric, each in values[name].items():
+        apart, apart_of_equal = (_apart(part, name, request.baseline) for part in (whole, equal))
+        if apart and equal and not apart_of_equal:
+            apart = f"{apart}; difference_equal_users is of about {n_equal:,} {UNITS} of each"
+        elif apart:
+            apart += f"; leave out {UNITS} of the larger experiment by chance until both show as many"
+        for metric, each in whole[name][0].items():
             low, high = _interval(each, request.confidence)
             row = {
                 EXPERIMENT: name,
@@ -222,24 +285,39 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
                 "ci_low": max(low, 0.0),
                 "ci_high": min(high, 1.0) if metric in ("coverage", "gini") else high,
             }
-            if base is not None and name != request.baseline:
-                against = each - base[metric]
+            of_equal = equal and metric != "novelty"
+            if of_equal:
+                row |= {"n_equal_users": n_equal, "value_equal_users": equal[name][0][metric][0]}
+            if request.baseline not in (None, name):
                 row |= {BASELINE: request.baseline, "note": apart if metric != "novelty" else None}
                 if not row["note"]:
-                    low, high = _interval(against, request.confidence)
-                    row |= {"difference": against[0], "difference_ci_low": low, "difference_ci_high": high}
+                    row |= _difference(each - whole[request.baseline][0][metric], request.confidence)
+                if of_equal and not apart_of_equal:
+                    against = equal[name][0][metric] - equal[request.baseline][0][metric]
+                    row |= _difference(against, request.confidence, "_equal_users")
             rows.append(row)
     yield from frame.row_batches(rows, EXPOSURE)
 
 
-def _counts_of(batches: eng.Batches) -> dict[tuple[str | None, int, str], tuple[mx.Ints, mx.Ints]]:
-    """(experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing."""
-    counts: dict[tuple[str | None, int, str], tuple[mx.Ints, mx.Ints]] = defaultdict(lambda: (_NONE, _NONE))
+def _difference(against: mx.Floats, confidence: float, ending: str = "") -> dict[str, float]:
+    """The columns of a difference and its interval."""
+    names = (f"difference{ending}{bound}" for bound in ("", "_ci_low", "_ci_high"))
+    return dict(zip(names, (float(against[0]), *_interval(against, confidence)), strict=True))
+
+
+#: (experiment, replicate, kind) -> numbers, and how many items or rows have each; none of a key that is missing.
+_Counts = dict[tuple[str | None, int, str], tuple[mx.Ints, mx.Ints]]
+
+
+def _counts_of(batches: eng.Batches) -> dict[str, _Counts]:
+    """The counts of all users, and of as many as the smallest experiment has where one has more."""
+    counts: dict[str, _Counts] = defaultdict(lambda: defaultdict(lambda: (_NONE, _NONE)))
     if full := [batch for batch in batches if batch.num_rows]:
         rows_of_all = pa.Table.from_batches(full).to_pandas()
-        for (name, replicate, kind), rows in rows_of_all.groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
+        key = [_EQUAL, EXPERIMENT, "replicate", "kind"]
+        for (equal, name, replicate, kind), rows in rows_of_all.groupby(key, dropna=False):
             known = name if isinstance(name, str) else None
-            counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
+            counts[equal][known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
     return counts
 
 
@@ -270,11 +348,11 @@ def _sizes_of(counts: Mapping[Any, tuple[mx.Ints, mx.Ints]], name: str | None, r
     return np.array([float((times * items).sum()) for times, items in shown])
 
 
-def _apart(sizes: Mapping[str | None, mx.Floats], name: str | None, baseline: str | None) -> str | None:
+def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, baseline: str | None) -> str | None:
     """Why an experiment is not compared with the baseline: the numbers of items that they show differ by themselves."""
-    if not sizes or name == baseline:
+    if not parts or baseline in (None, name):
         return None
-    one, other = sizes[name], sizes[baseline]
+    one, other = parts[name][1], parts[baseline][1]
     apart = abs(one[0] - other[0])
     by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else math.inf
     smaller = max(min(one[0], other[0]), 1.0)

@@ -275,10 +275,9 @@ def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSess
         assert row["difference_ci_high"] == pytest.approx(row["difference"] + apart[place])
 
 
-NOT_COMPARED = (
-    "not compared: b shows 20 items and a 30, and more items cover more; leave out users of the larger experiment by "
-    "chance until both show as many"
-)
+NOT_COMPARED = "not compared: b shows 20 items and a 30, and more items cover more; "
+OF_EQUAL = "difference_equal_users is of about 10 users of each"
+BY_HAND = "leave out users of the larger experiment by chance until both show as many"
 
 
 def test_experiments_of_different_size_are_not_compared_but_in_novelty(spark: SparkSession) -> None:
@@ -289,15 +288,65 @@ def test_experiments_of_different_size_are_not_compared_but_in_novelty(spark: Sp
         assert all(row["value"] is not None for row in rows.values())
         for metric in ("coverage@2", "gini@2", "entropy@2", "novelty@2"):
             refused = metric != "novelty@2"
-            assert rows["b", metric]["note"] == (NOT_COMPARED if refused else None)
+            assert rows["b", metric]["note"] == (f"{NOT_COMPARED}{OF_EQUAL}" if refused else None)
             assert (rows["b", metric]["difference"] is None) is refused
             assert (rows["c", metric]["difference"], rows["c", metric]["note"]) == (0.0, None)
+    # The catalogue is what all users see; as many users with shorter lists still show fewer items.
+    assert rows["b", "coverage@2"]["n_catalogue"] == 4
+    shorter = {(e, f"u{u}"): "ab" if e == "a" else "b" for e, n in (("a", 15), ("b", 10)) for u in range(n)}
+    row = exposures(log(spark, shorter), baseline="a")["b", "gini@2"]
+    assert row["note"] == f"{NOT_COMPARED.replace('20', '10')}{BY_HAND}"
+    assert (row["n_equal_users"], row["value_equal_users"]) == (10, 0.5) and row["difference_equal_users"] is None
+
+
+@pytest.mark.both_engines
+def test_experiments_of_different_size_are_compared_at_the_users_with_the_lowest_hashes(spark: SparkSession) -> None:
+    rng = random.Random(8)
+    sizes = {"a": 40, "b": 25, "c": 60}
+    lists = {(e, f"{e}{u}"): "".join(rng.sample("abcdefghijkl", 2)) for e, n in sizes.items() for u in range(n)}
+    table, more = log(spark, lists), {"catalogue": 12, "baseline": "a", "interactions": items(spark, "abbc")}
+    rows = exposures(table, replicates=20, **more)
+    hashed = table.selectExpr("experiment_id", "user_id", "xxhash64(user_id) AS hash").distinct().collect()
+    named = {row["user_id"]: row["hash"] for row in hashed}
+    few = {e: sorted((user for name, user in lists if name == e), key=named.__getitem__)[:25] for e in sizes}
+    weights = {user: poisson_weights(np.array([n]).view(np.uint64), 1, 20)[0] for user, n in named.items()}
+
+    def entropies(e: str) -> list[float]:
+        counts = [Counter[str]() for _ in range(21)]
+        for user in few[e]:
+            for replicate, times in enumerate([1, *weights[user].tolist()]):
+                counts[replicate].update(dict.fromkeys(lists[e, user], times))
+        assert rows[e, "coverage@2"]["value_equal_users"] == len(counts[0]) / 12
+        apart = sum(abs(one - other) for one in every(counts[0]) for other in every(counts[0]))
+        assert rows[e, "gini@2"]["value_equal_users"] == pytest.approx(apart / (2 * 12 * 50), rel=1e-12)
+        return [float(stats.entropy([*each.values()], base=2)) for each in counts]
+
+    def every(counts: Counter[str]) -> list[int]:
+        return [*counts.values(), *[0] * (12 - len(counts))]
+
+    of = {e: entropies(e) for e in sizes}
+    for e in "bc":
+        row, against = rows[e, "entropy@2"], np.array(of[e]) - np.array(of["a"])
+        assert (row["n_equal_users"], row["value_equal_users"]) == (25, pytest.approx(of[e][0], rel=1e-12))
+        assert row["difference_equal_users"] == pytest.approx(against[0], rel=1e-9)
+        half = stats.norm.ppf(0.975) * against[1:].std(ddof=1)
+        assert row["difference_equal_users_ci_low"] == pytest.approx(against[0] - half, rel=1e-9)
+        assert row["difference_equal_users_ci_high"] == pytest.approx(against[0] + half, rel=1e-9)
+    assert rows["b", "entropy@2"]["value_equal_users"] == rows["b", "entropy@2"]["value"]
+    novelty = rows["b", "novelty@2"]
+    assert novelty["difference"] is not None and novelty["value_equal_users"] is None
+    # Other partitions change no bit; what does not ask for a comparison has the values of all users, bit for bit.
+    assert exposures(table.repartition(5), replicates=20, **more) == rows
+    alone = exposures(table, replicates=20, catalogue=12, interactions=more["interactions"])
+    own = ("value", "ci_low", "ci_high", "n_shown", "n_items", "n_catalogue", "n_outside", "n_unknown")
+    assert all(row[name] == rows[key][name] for key, row in alone.items() for name in own)
+    assert all(row["n_equal_users"] is None for row in alone.values())
 
 
 @pytest.mark.slow
 def test_one_model_differs_from_itself_in_no_interval_whatever_the_sizes(spark: SparkSession) -> None:
     """Eight logs of one model: 540 and 60 users against 300, and sizes that chance gives."""
-    rng, held = np.random.default_rng(3), []
+    rng, held, of_equal = np.random.default_rng(3), [], []
     popularity = 1 / np.arange(1, 301)
     for _ in range(8):
         sizes = {"a": 300, **{f"b{i}": int(rng.poisson(300)) for i in range(5)}, "y": 540, "z": 60}
@@ -310,10 +359,13 @@ def test_one_model_differs_from_itself_in_no_interval_whatever_the_sizes(spark: 
         for row in exposure(spark.createDataFrame(rows, SCHEMA), k=3, baseline="a", replicates=60).collect():
             if row["experiment_id"] in ("y", "z"):
                 assert row["difference"] is None and row["note"].startswith("not compared: ")
+                assert row["note"].endswith(" 60 users of each")
+                of_equal.append(row["difference_equal_users_ci_low"] <= 0 <= row["difference_equal_users_ci_high"])
             elif row["difference"] is not None:
                 held.append(row["difference_ci_low"] <= 0 <= row["difference_ci_high"])
     # Most splits by chance are compared, and their intervals hold 0 about as often as they say.
     assert len(held) >= 3 * 8 * 5 * 0.7 and np.mean(held) >= 0.85
+    assert len(of_equal) == 3 * 8 * 2 and np.mean(of_equal) >= 0.85
 
 
 def test_one_user_has_no_interval_and_no_user_no_row(spark: SparkSession) -> None:
