@@ -39,6 +39,7 @@ GOALS = (
         )
     ),
     ("a row per list / a row per item", "ours, nested", OURS, 0.6, ""),
+    ("a row per list / a row per item and its list", "ours, nested", "ours, requests", 0.6, ""),
     ("a row per list / explode and group", "ours, nested", contenders.EXPLODED, 0.3, ""),
     ("events / ready relevance", "ours, events", "ours, requests", 1.6, ""),
     ("100 tests, ten of each user / one test", "ours, 100 tests", "ours, one test", 1.5, ""),
