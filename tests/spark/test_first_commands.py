@@ -69,14 +69,8 @@ def test_a_config_from_stdin_is_read_once_for_all_days(call: Call, config: Path,
 
 def test_quiet_leaves_the_result_and_the_warnings(call: Call, config: Path, tmp_path: Path) -> None:
     parquet(tmp_path / "log", [*LOG, *a_list([1], None, "a")])
-    more = (
-        "--set",
-        "quality.max_invalid_fraction=1",
-        "--set",
-        "quality.gates={short_rate: {warn: 0}}",
-        "--set",
-        "metrics=ap@5",
-    )
+    settings = ("quality.max_invalid_fraction=1", "quality.gates={short_rate: {warn: 0}}", "metrics=ap@5")
+    more = [part for setting in settings for part in ("--set", setting)]
     _, usual, notes = call("evaluate", "-c", config, "-o", tmp_path / "out", *more)
     assert "left out: null_user 1" in notes and "run record: " in notes
     code, out, err = call("evaluate", "-q", "-c", config, "-o", tmp_path / "again", *more)

@@ -56,15 +56,8 @@ def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tm
     assert files(out, "experiment_metrics") == one_file_each
     assert files(out, "quarantine") == {f"experiment_id=a/evaluation_date={DATE}": 1}
     assert files(out, "checks") == one_file_each
-    assert sorted(path.name for path in out.iterdir()) == [
-        "checks",
-        "experiment_metrics",
-        "published",
-        "quarantine",
-        "refused_checks",
-        "runs",
-        "user_metrics",
-    ]
+    folders = "checks experiment_metrics published quarantine refused_checks runs user_metrics"
+    assert sorted(path.name for path in out.iterdir()) == folders.split()
     assert [row[:5] for row in everything(spark, out, "quarantine")] == [("u0", None, "9", "1", "null_item")]
     users = read(spark, str(out / "user_metrics"))
     assert users.columns[:4] == ["user_id", "n_lists", "n_shown", "n_relevant"]

@@ -73,12 +73,8 @@ def test_the_input_is_read_once_when_relevance_is_looked_up_in_the_judgements(sp
 def test_only_the_needed_columns_are_read(spark: SparkSession, folder: str) -> None:
     plan = executed(evaluate(spark.read.parquet(folder), ["ap@10"], repeated_items="ignore").user_metrics)
     (schema,) = re.findall(r"ReadSchema: struct<([^>]*)>", plan)
-    assert sorted(part.split(":")[0] for part in schema.split(",")) == [
-        "experiment_id",
-        "position",
-        "relevance",
-        "user_id",
-    ]
+    names = "experiment_id position relevance user_id"
+    assert sorted(part.split(":")[0] for part in schema.split(",")) == names.split()
 
 
 def test_planning_starts_no_job(spark: SparkSession, folder: str) -> None:

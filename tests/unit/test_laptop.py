@@ -163,14 +163,8 @@ def test_limits_that_make_no_sense_are_refused(threads: int, memory: str | int) 
 def test_the_engine_does_not_inherit_what_the_user_tells_python_spark_and_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users_own = (
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "PYTHONSTARTUP",
-        "PYTHONWARNINGS",
-        "SPARK_HOME",
-        "SAIL_RUNTIME__STACK_SIZE",
-    )
+    names = "PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONWARNINGS SPARK_HOME SAIL_RUNTIME__STACK_SIZE"
+    users_own = names.split()
     for name in (*users_own, "TZ"):
         monkeypatch.setenv(name, "Asia/Tokyo")
     monkeypatch.setenv("HTTPS_PROXY", "kept")
