@@ -1,7 +1,5 @@
 """Conventions through Spark: side by side, refused repeats, ties in the record, a notebook's own metric."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -10,10 +8,11 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
@@ -27,9 +26,6 @@ from rankmetrics_spark.tools import golden, golden_checks, selftest
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ran
 from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 ROWS = [
     ("a", "u1", "i1", 1, 2.0, 1),

@@ -1,7 +1,5 @@
 """``rankmetrics forget``: no file knows the users any more, and each number is that of a log without them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

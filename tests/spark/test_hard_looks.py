@@ -1,19 +1,15 @@
 """Few users, rare hits, unequal arms and heavy users, many draws at once: each metric or segment of a table is one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from pyspark.sql import SparkSession
 
 from rankmetrics_spark import compare, effect_over_time
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 

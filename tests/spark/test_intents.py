@@ -1,32 +1,26 @@
 """Alpha-NDCG, ERR-IA and distinct intents, from columns of the impressions and of the judgements, on both engines."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import log2
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, metric_udf, run
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from rankmetrics_spark.report import has_page_libraries
+from tests.helpers.commands import Call
 from tests.helpers.logs import averages, by_user, config, exact
 from tests.helpers.messages import messages
 from tests.oracles import Graded, One, by_definition
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tests.helpers.commands import Call
 
 OF_RANKS = ("alpha_ndcg@3", "alpha_ndcg@20", "alpha_ndcg(alpha=0.3)@5", "err_ia@1", "err_ia@10")
 METRICS = (*OF_RANKS, "distinct@2", "distinct@9")

@@ -1,16 +1,14 @@
 """Missing labels and judgements from clicks on both engines: values, bits, faulty rows, errors, and their use."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 
 from rankmetrics_spark import coec_judgements, evaluate, propensities, unjudged
@@ -21,9 +19,6 @@ from rankmetrics_spark.studies.weighting import COEC_COLUMNS
 from tests.helpers.logs import by_user, exact
 from tests.helpers.messages import refusal
 from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LOG = "experiment_id string, user_id string, item_id string, position int, score double"
 QRELS = "user_id string, item_id string, relevance double"

@@ -1,7 +1,5 @@
 """Labels of people for a sample and of a machine for all: from the log to stored tables, on both engines."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import nullcontext

@@ -1,17 +1,12 @@
 """Spark's own RankingEvaluator against the preset that is named after it."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.ml.evaluation import RankingEvaluator
+from pyspark.sql import SparkSession
 
 from tests.helpers.frames import Case, values
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 METRICS = {
     "meanAveragePrecision": "ap",

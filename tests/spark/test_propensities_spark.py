@@ -1,21 +1,16 @@
 """Propensities from a log on both engines: values, bits, faulty rows, what is refused, and their use."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import off_policy, propensities
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
 from tests.helpers.logs import exact
 from tests.unit.test_propensities import EXACT, METHODS, NAMES, Shown, simulated
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "query string, item string, position int, relevance int"
 

@@ -1,7 +1,5 @@
 """``unit: query``: all that people read says queries; names from data, columns, keys and options keep their words."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

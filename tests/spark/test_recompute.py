@@ -1,7 +1,5 @@
 """``sink.lists`` and ``rankmetrics recompute``: what follows from stored lists is what the log gives, to the bit."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

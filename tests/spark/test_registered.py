@@ -1,7 +1,5 @@
 """``rankmetrics register``: what was to decide is written down before the first look, and each deviation is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,16 +1,14 @@
 """What was shown, without relevance: how much lists differ, and which items users saw; on both engines."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 
 from rankmetrics_spark import changed, exposure
@@ -18,9 +16,6 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import poisson_weights
 from tests.helpers.messages import refusal
 from tests.unit.test_overlaps import rbo_by_definition
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double"
 MEASURES = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")

@@ -1,27 +1,22 @@
 """What all studies of a log promise alike: a sentence for a mistake, ranks from 0, the same bits in any order."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import changed, coec_judgements, exposure, interleaving, off_policy, propensities, unjudged
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import Call
 from tests.helpers.logs import exact
 from tests.helpers.messages import messages, refusal
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = (
     "experiment_id string, user_id string, item_id string, position int, relevance int, team string, "

@@ -1,7 +1,5 @@
 """``rankmetrics verify``: what is published is derived again, and each change of it or of its inputs is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Rows of ``comparisons`` with labels of people for some users and of a machine for all: golden values, and when."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What labels of people and of a machine cannot have beside them is refused before anything is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

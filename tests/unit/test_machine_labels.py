@@ -1,7 +1,5 @@
 """Few labels of people and many of a machine: values that ppi-python and plain formulas gave, and simulations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
