@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import evaluate, off_policy
-from rankmetrics_spark.studies.weighting import COLUMNS
 from tests.helpers.commands import ROOT
-from tests.helpers.logs import exact
 
 SCHEMA = (
     "experiment_id string, user_id string, request string, item_id string, position int, relevance double, "
@@ -147,46 +145,6 @@ def test_with_propensities_of_one_the_values_are_those_of_evaluate(spark: SparkS
         assert row["effective_sample_size"] == row["n_rows"]
         assert row["effective_users"] == row["n_users"] == expected["n_users"]
         assert (row["n_repeated"], row["n_faulty_rows"]) == ((1, 0) if experiment == "a" else (0, 1))
-
-
-def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession) -> None:
-    log = spark.createDataFrame(click_log(2), SCHEMA)
-    one, other = (
-        off_policy(rows, METRICS, target="target", list="request", clip=1.5).withColumn("partitions", F.lit(n))
-        for n, rows in ((1, log.coalesce(1)), (7, log.repartition(7, "item_id", "relevance")))
-    )
-    assert one.schema.names == [*COLUMNS, "partitions"]
-    rows = one.unionByName(other).collect()
-    result = {n: exact([row for row in rows if row["partitions"] == n], leave_out=["partitions"]) for n in (1, 7)}
-    assert result[1] == result[7]
-    assert sum(row["value"] is not None for row in rows) == 2 * 2 * len(METRICS) * 3
-
-
-def test_only_the_clipped_estimate_reads_clipped_weights(spark: SparkSession) -> None:
-    # Of 1,000 users, 50 have a row of the weight 1 / 0.05 = 20, and 20 of these a click.
-    rows = spark.range(1000).selectExpr(
-        "'a' AS experiment_id",
-        "string(id) AS user_id",
-        "'i' AS item_id",
-        "1 AS position",
-        "int(id < 20) AS relevance",
-        "if(id < 50, 0.05D, 0.95D) AS propensity",
-        "if(id < 50, 1D, 0D) AS target",
-    )
-    result = by_key(off_policy(rows, "p@1", target="target", clip=10))
-    values = {estimator: result["a", "p@1", estimator]["value"] for estimator in ("ips", "clipped", "self_normalised")}
-    assert values == {
-        "ips": pytest.approx(20 * 20 / 1000),
-        "clipped": pytest.approx(20 * 10 / 1000),
-        "self_normalised": pytest.approx((20 * 20 / 1000) / (50 * 20 / 1000)),
-    }
-    notes = [result["a", "p@1", estimator]["note"] for estimator in ("ips", "clipped", "self_normalised")]
-    assert notes == [
-        None,
-        "50 of 1,000 rows have a weight above 10 and count with 10: the value is biased, and the interval is that of "
-        "the clipped value, not of the metric",
-        None,
-    ]
 
 
 # ---- what is refused

@@ -40,7 +40,7 @@ STUDIES = {
     ),
     "coec_judgements": study(coec_judgements, min_impressions=2),
     "propensities": study(propensities, key=["user_id", "item_id"], replicates=99, k=3),
-    "off_policy": study(off_policy, metrics=["p@3", "ndcg@3"], target="target", clip=1.5),
+    "off_policy": study(off_policy, metrics=["p@3", "dcg", "ap@3", "ndcg@3"], target="target", clip=1.5),
     "off_policy by rank": study(off_policy, metrics="dcg@3", propensities=BY_RANK),
     "interleaving": study(interleaving, team="team", list="experiment_id"),
 }  # fmt: skip
