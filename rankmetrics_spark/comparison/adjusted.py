@@ -85,7 +85,7 @@ def of_products(totals: Totals, keys: Sequence[Key], paired: st.Bools, request: 
     known, parts, none = dict[tuple[object, ...], tuple[str, set[str]]](), [], np.full(1, np.nan)
     for key in totals.sums:
         if key.kind.startswith(PRODUCTS):
-            segment, stratum, _ = key.segment.split(STRATUM)
+            segment, _, stratum = key.segment.rpartition(STRATUM)[0].partition(STRATUM)
             known.setdefault((*key[1:3], segment, key.metric), (key.kind, set()))[1].add(stratum)
     folds = range(FOLDS if request.covariates else 1)
     for key, is_pair in zip(keys, paired.tolist(), strict=True):

@@ -215,9 +215,8 @@ class Groups:
 
     def add_products(self, totals: Totals, metric: str, counted: st.Bools, values: Sequence[st.Floats]) -> None:
         """Add the sums of values and of all of their products."""
-        self.add(
-            totals, f"{PRODUCTS}{len(values)}", metric, [counted], **dict(zip(ascii_lowercase, values, strict=False))
-        )
+        letters = dict(zip(ascii_lowercase, values, strict=False))
+        self.add(totals, f"{PRODUCTS}{len(values)}", metric, [counted], **letters)
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums; groups without any are left out."""

@@ -279,8 +279,7 @@ _ROW = (EXPERIMENT, SEGMENT, METRIC)
 
 def _of_units(table: tables.UserTable, comparison: cfg.Comparison) -> tables.UserTable:
     """The table with the columns of cluster and trigger: those of the log, unless the table has other names."""
-    named = ("cluster", "trigger", "covariates")
-    own = {name: getattr(table, name) or getattr(comparison, name) for name in named}
+    own = {name: getattr(table, name) or getattr(comparison, name) for name in ("cluster", "trigger", "covariates")}
     return replace(table, **own)
 
 

@@ -166,7 +166,7 @@ def _figures(
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     before = _before(users, section, days)
     if section.cuped and before is None:
-        section = replace(section, covariates=())
+        section = replace(section, cuped=None, covariates=())
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
     pointers = tables.pointers()
     table = comparison.without_unstored(table, pointers, days.dates)

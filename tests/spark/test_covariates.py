@@ -112,12 +112,17 @@ def test_a_row_is_that_of_values_less_what_a_slow_ridge_fit_explains(
         assert row["cuped_standard_error"] < 0.8 * alone["cuped_standard_error"]
 
 
-def test_paired_users_are_adjusted_by_how_their_covariates_differ(spark: SparkSession) -> None:
+@pytest.mark.parametrize("over", ["users", "lists"])
+def test_paired_users_are_adjusted_by_how_their_covariates_differ(spark: SparkSession, over: str) -> None:
     users, before = users_of(80, paired=True)
     table = spark.createDataFrame(users.drop(columns=["k", "l", "m"]))
-    (row,) = compare(table, "a", before=spark.createDataFrame(before), covariates=NAMES).collect()
+    (row,) = compare(table, "a", before=spark.createDataFrame(before), covariates=NAMES, mean_over=over).collect()
     a, b = (users[users["experiment_id"] == name].reset_index() for name in "ab")
-    d, x = ((b[names] - a[names]).fillna(0).to_numpy() for names in ("ap_at_10", ["k", "l", "m", "age"]))
+    for each in (a, b):
+        n = each["n_lists"] if over == "lists" else np.ones(80)
+        ratio = (each["ap_at_10"] * n).sum() / n.sum()
+        each["y"] = ratio + (each["ap_at_10"] - ratio) * n / n.mean()
+    d, x = ((b[names] - a[names]).fillna(0).to_numpy() for names in ("y", ["k", "l", "m", "age"]))
     rest = adjusted(d, x, np.zeros(80), folds(spark, a["user_id"]))
     test = stats.ttest_1samp(rest, 0)
     expected = rest.mean(), rest.mean() / test.statistic, test.pvalue

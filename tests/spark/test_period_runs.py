@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
+from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, MetricGateError
-from rankmetrics_spark.report import figures_of_output, has_page_libraries
+from rankmetrics_spark.report import figures_of_output, figures_of_period, has_page_libraries
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
@@ -282,20 +283,26 @@ def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_th
 
 
 @pytest.mark.slow
-def test_cuped_takes_the_values_of_a_date_before_the_period(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"covariates": ["n_lists", "n_relevant"], "mean_over": "lists"}], ids=str)
+def test_cuped_takes_the_values_of_a_date_before_the_period(
+    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
     log.run(DAYS[0], {})
     assert {tuple(row[name] for name in OF_PERIOD) for row in log.rows(DAYS[0]).values()} == {(1, None, None, None)}
     for day in DAYS[1:3]:
-        log.run(day, {"period": {"from": DAYS[1]}, "cuped": {"date": DAYS[0]}})
+        log.run(day, {"period": {"from": DAYS[1]}, "cuped": {"date": DAYS[0]}, **more})
     once = Log(spark, tmp_path / "once", rows)
     once.run(DAYS[0], {})
     in_period = f"day > '{DAYS[0]}'"
-    once.run(DAYS[2], {"cuped": {"date": DAYS[0]}}, source={"where": in_period, "list": ["day"]})
+    once.run(DAYS[2], {"cuped": {"date": DAYS[0]}, **more}, source={"where": in_period, "list": ["day"]})
     assert numbers(log.rows(DAYS[2])) == numbers(once.rows(DAYS[2]))
     assert {row["look"] for row in log.rows(DAYS[2]).values()} == {2}
     assert any(row["cuped_variance_reduction"] for row in log.rows(DAYS[2]).values())
+    # A page over all days has no earlier ones.
+    page = figures_of_period(spark, Sink(path=str(log.out)), DAYS[0], DAYS[2]).comparisons
+    assert page and not any(row["cuped_difference"] for row in page)
 
 
 def write_config(log: Log, **more: Any) -> Path:
