@@ -119,9 +119,8 @@ def cross_fitted(parts: Sequence[Part], penalty: float | None = None) -> Floats:
     for fold in range(len(folds[0])):
         others = [np.delete(part, fold, axis=0).sum(axis=0) for part in folds]
         n, whole = [max(part[0, 0], 1.0) for part in others], np.sum(others, axis=0)
-        spread = whole - np.sum(
-            [np.outer(part[0], part[0]) / size for part, size in zip(others, n, strict=True)], axis=0
-        )
+        around = [np.outer(part[0], part[0]) / size for part, size in zip(others, n, strict=True)]
+        spread = whole - np.sum(around, axis=0)
         # What is left of values without a spread is their rounding.
         still = np.diagonal(spread) <= _ROUNDING * (np.diagonal(whole) + sum(n) * 2.0**-12)
         spread[still] = spread[:, still] = 0.0
