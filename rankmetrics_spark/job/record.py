@@ -138,7 +138,7 @@ class Record:
         """Add what the run has read, in digests; those of the lists are among the counts of their experiments."""
         text = json.dumps(self.entries["config"], sort_keys=True, default=str)
         more = ["repeated items"] * (config.options.repeated_items == "ignore")
-        more += ["judgements of a machine"] * config.options.machine
+        more += ["who was drawn without a judgement, and how probably"] * bool(config.options.drawn_by)
         self.entries["digests"] = {
             "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
             "convention": config.convention.digest(),

@@ -352,12 +352,12 @@ def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
 def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The inputs that are not as on record, by the digests and counts of both records."""
     others = []
-    for name in ("judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
+    for name in ("judgements", "machine_judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
         digests = [each.get("digests", {}).get(name) for each in (then, now)]
         # Without digests, counts tell; those of events say what of the log they belong to, too.
         if digests[0] != digests[1] if all(digests) else then.get(name) != now.get(name):
             others.append(name)
-            yield f"the {name} are not those on record"
+            yield f"the {name.replace('_', ' ')} are not those on record"
     null = {None: sch.NULL_PARTITION}
     counts = [{null.get(name, name): n for name, n in each["experiments"].items()} for each in (then, now)]
     log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"))))

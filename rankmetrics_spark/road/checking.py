@@ -406,7 +406,8 @@ class JudgementCounts:
             intents, a row with other intents is no repeat).
         reasons: Reason -> faulty judgements, most frequent first.
         called_missing: Sound judgements of users or items called like missing values, such as ``nan``.
-        digest: The sum of the hashes of sound judgements: user, item, their grades and intents.
+        digest: The bits of the hashes of sound judgements, added up: user, item, their grades and intents. No two are
+            of the same user, item and intents.
     """
 
     counts: dict[str, int]
@@ -417,23 +418,25 @@ class JudgementCounts:
     @classmethod
     def of(cls, judgements: DataFrame, mapping: ColumnMap, text: bool, intents: bool = False) -> JudgementCounts:
         """Count all judgements in one job."""
-        table = typed_judgements(judgements, mapping, text, intents)
-        keys = [sch.USER, sch.ITEM, FAULTY]
+        # Hashes cost less to group, and to hash once more, than text; pools tell items apart by them, too.
+        keys = {name: f"xxhash64({name})" for name in (sch.USER, sch.ITEM)}
         if intents:
-            key = f"array_join(sort_array(transform({sch.INTENTS}, x -> string(x))), ' ')"
-            table, keys = table.withColumn(sch.INTENTS, F.expr(key)), [*keys, sch.INTENTS]
-        # Half a hash never overflows, and a pair is hashed once.
-        grades = F.expr(f"sum(shiftright(xxhash64({GRADE} + 0D), 32)) AS {GRADE}")
-        pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), grades)
-        pairs = pairs.withColumn(sch.DIGEST, F.xxhash64(*(name for name in (*keys, GRADE) if name != FAULTY)))
-        odd = f"CASE WHEN {is_called_missing(sch.USER)} OR {is_called_missing(sch.ITEM)} THEN n ELSE 0 END"
-        aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), F.expr(f"sum({odd}) AS missing"))
-        sums = pairs.groupBy(FAULTY).agg(*aggregates, *sums_of_hashes(sch.DIGEST))
+            keys[sch.INTENTS] = f"xxhash64(sort_array({sch.INTENTS}))"
+        odd = f"{is_called_missing(sch.USER)} OR {is_called_missing(sch.ITEM)} AS _odd"
+        hashed = (f"{sql} AS {name}" for name, sql in keys.items())
+        table = typed_judgements(judgements, mapping, text, intents).selectExpr(FAULTY, odd, GRADE, *hashed)
+        # Sums of 32 bits never overflow, and a pair is hashed once.
+        grades = F.expr(f"sum(hash({GRADE} + 0D)) AS {GRADE}")
+        pairs = table.groupBy(FAULTY, "_odd", *keys).agg(F.count(F.lit(1)).alias("n"), grades)
+        pairs = pairs.withColumn(sch.DIGEST, F.xxhash64(*keys, GRADE))
+        n_odd = F.expr("sum(CASE WHEN _odd THEN n ELSE 0 END) AS missing")
+        aggregates = (F.sum("n").alias("rows"), F.count(F.lit(1)).alias("pairs"), n_odd)
+        sums = pairs.groupBy(FAULTY).agg(*aggregates, F.expr(f"bit_xor({sch.DIGEST}) AS {sch.DIGEST}"))
         groups = {row[FAULTY]: row for row in few_rows(sums)}
         reasons = {reason: int(row["rows"]) for reason, row in groups.items() if reason is not None}
         n_sound, n_pairs = (groups[None]["rows"], groups[None]["pairs"]) if None in groups else (0, 0)
         invalid = sum(reasons.values())
         counts = {"rows": n_sound + invalid, "invalid": invalid, "repeated": n_sound - n_pairs}
         n_missing = int(groups[None]["missing"]) if None in groups else 0
-        digest = digest_of(groups[None]) if None in groups else ""
+        digest = f"{groups[None][sch.DIGEST] % 2**64:016x}" if None in groups else ""
         return cls(counts, dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))), n_missing, digest)

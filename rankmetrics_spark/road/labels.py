@@ -8,7 +8,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.road.checking import GRADE, pools, typed_judgements
+from rankmetrics_spark.road.checking import GRADE, digest_of, pools, sums_of_hashes, typed_judgements
 from rankmetrics_spark.road.plan import mapped
 from rankmetrics_spark.words import UNITS
 
@@ -70,8 +70,8 @@ def of_both(people: DataFrame, rated: DataFrame) -> DataFrame:
     return both.drop(DRAWN)
 
 
-def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> LabelCounts:
-    """How both judged the same items; starts a job.
+def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> tuple[LabelCounts, str]:
+    """How both judged the same items, and the digest of the machine's labels: a hash per user; starts a job.
 
     Raises:
         InputError: The machine's prompt was made with users whom people judged.
@@ -82,8 +82,15 @@ def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> Label
         if n := few_rows(shaped.agg(F.countDistinct(sch.quoted(str(user))).alias("n")))[0]["n"]:
             at = options.path_of("human_sample")
             raise InputError.of("prompt_from_sample", n=n, units=UNITS, at=at, prompt=prompt)
-    judged = pools.selectExpr("*", f"explode(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS _judged")
+    # Also users whom people did not judge, each once.
+    hashed = f"xxhash64({sch.USER}, {sch.MACHINE_GRADE}, {sch.MACHINE_HASH}) AS {sch.DIGEST}"
+    judged = pools.selectExpr(
+        "*", hashed, f"posexplode_outer(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS (_n, _judged)"
+    )
     grade = f"get({sch.MACHINE_GRADE}, int(array_position({sch.MACHINE_HASH}, _judged.{sch.POOL_HASH}) - 1))"
-    pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine")
-    rows = few_rows(pairs.groupBy("people", "machine").agg(F.count(F.lit(1)).alias("n")))
-    return {(row["people"], row["machine"]): int(row["n"]) for row in rows}
+    once = f"CASE WHEN coalesce(_n, 0) = 0 AND {sch.MACHINE_HASH} IS NOT NULL THEN {sch.DIGEST} END AS {sch.DIGEST}"
+    pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine", once)
+    counts = pairs.groupBy("people", "machine").agg(F.count(F.lit(1)).alias("n"), *sums_of_hashes(sch.DIGEST))
+    rows = few_rows(counts)
+    known = {(row["people"], row["machine"]): int(row["n"]) for row in rows if row["people"] is not None}
+    return known, digest_of(*rows)

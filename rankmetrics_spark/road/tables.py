@@ -136,8 +136,8 @@ class Tables:
     def digests(self) -> dict[str, str | None]:
         """Input beside the log -> its digest: the sum of the hashes of its rows; None without it."""
         judged, assigned = self.judgement_counts, self.assignment_counts
-        of_users = {"judgements": judged.digest if judged else None, "events": self._events[1]}
-        return {**of_users, "assignments": assigned.digest if assigned else None}
+        of_people = {"judgements": judged.digest if judged else None, "machine_judgements": self._labels[1]}
+        return {**of_people, "events": self._events[1], "assignments": assigned.digest if assigned else None}
 
     @cached_property
     def outcome(self) -> DataFrame:
@@ -394,11 +394,15 @@ class Tables:
         return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
 
     @cached_property
+    def _labels(self) -> tuple[LabelCounts | None, str | None]:
+        if self.pools is None or self.judgements is None or not self.plan.scoring.machine:
+            return None, None
+        return label_counts(self.pools, self.judgements, self.plan.options)
+
+    @property
     def label_counts(self) -> LabelCounts | None:
         """How people and a machine judged the same items; None without a machine. The first look starts a job."""
-        if self.pools is None or self.judgements is None or not self.plan.scoring.machine:
-            return None
-        return label_counts(self.pools, self.judgements, self.plan.options)
+        return self._labels[0]
 
     @cached_property
     def assignment_counts(self) -> AssignmentCounts | None:

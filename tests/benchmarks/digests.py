@@ -40,18 +40,15 @@ REPEATED = {
     },
     "road/checking.py": {
         'F.count(F.lit(1)).alias("n"), grades)': (
-            "F.count(F.lit(1)).alias('n'), *(F.expr(f'sum(shiftright(xxhash64({GRADE} + {i}D), 32)) AS _g{i}') "
-            "for i in sch.COPIES))"
+            "F.count(F.lit(1)).alias('n'), *(F.expr(f'sum(hash({GRADE} + {i}D)) AS _g{i}') for i in sch.COPIES))"
         ),
-        "pairs.withColumn(sch.DIGEST, F.xxhash64(*(name for name in (*keys, GRADE) if name != FAULTY)))": (
-            "pairs.select('*', *(F.xxhash64(*(name for name in (*keys, f'_g{i}') if name != FAULTY)).alias(f'_h{i}') "
-            "for i in sch.COPIES))"
+        "pairs.withColumn(sch.DIGEST, F.xxhash64(*keys, GRADE))": (
+            "pairs.select('*', *(F.xxhash64(*keys, f'_g{i}').alias(f'_h{i}') for i in sch.COPIES))"
         ),
-        "*aggregates, *sums_of_hashes(sch.DIGEST))": (
-            "*aggregates, *(sum.alias(f'_s{i}{j}') for i in sch.COPIES for j, sum in "
-            "enumerate(sums_of_hashes(f'_h{i}'))))"
+        '*aggregates, F.expr(f"bit_xor({sch.DIGEST}) AS {sch.DIGEST}"))': (
+            "*aggregates, *(F.expr(f'bit_xor(_h{i})').alias(f'_s{i}') for i in sch.COPIES))"
         ),
-        "digest_of(groups[None]) if None in groups": "'' if None in groups",
+        'f"{groups[None][sch.DIGEST] % 2**64:016x}" if None in groups': "'' if None in groups",
     },
     "sinks/seals.py": {
         "def sha256_of(": (

@@ -16,9 +16,10 @@ from statsmodels.stats.power import TTestPower
 
 from rankmetrics_spark import compare, evaluate, plan_labels, read, unjudged
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.job import run
+from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError
+from rankmetrics_spark.job import run, verify
 from tests.helpers.commands import Call
+from tests.helpers.logs import config
 from tests.tables_page import tables
 from tests.unit.test_judged_rows import added, slow_mean, weighted_mean
 from tests.unit.test_machine_labels import drawn_sides, many_means, profiles
@@ -203,6 +204,29 @@ def test_a_sample_that_is_not_like_the_others_has_no_verdict(spark: SparkSession
     )
     known = chi2_contingency(pd.crosstab(drawn["country"], drawn["drawn"]), correction=False).pvalue
     assert means["p_sample_segments"].tolist() == pytest.approx([known] * len(means), rel=1e-6)
+
+
+@pytest.mark.both_engines
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_label_of_the_machine_that_has_changed_is_named(spark: SparkSession, tmp_path: Path, apart: bool) -> None:
+    """Of a query that people did not judge; the order of rows is none of the digest."""
+    log, labels = made()
+    log.to_parquet(tmp_path / "log.parquet")
+    given = {"path": str(tmp_path / "labels.parquet"), "human_sample": "random"}
+    both: dict[str, Any] = {"judgements": given | {"columns": {"machine": "llm"}}}
+    if apart:
+        both = {"judgements": given, "machine_judgements": {"path": given["path"], "columns": {"relevance": "llm"}}}
+    settings = config(tmp_path / "log.parquet", tmp_path / "out", metrics=METRICS, comparison={"baseline": "a"}, **both)
+    labels.to_parquet(given["path"])
+    run(spark, settings)
+    labels[::-1].to_parquet(given["path"])
+    assert not verify(spark, settings.sink).other
+    changed, added = labels.copy(), labels.iloc[[-1]].assign(item="another")
+    changed.loc[len(labels) - 1, "llm"] += 1
+    for other in (changed, pd.concat([labels, added]), labels[:-1]):
+        other.to_parquet(given["path"])
+        with pytest.raises(DifferenceError, match=r"^the machine judgements are not those on record; user_metrics: "):
+            verify(spark, settings.sink)
 
 
 def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) -> None:

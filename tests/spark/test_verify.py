@@ -171,11 +171,14 @@ INPUTS: dict[str, tuple[str, Callable[[pa.Table], pa.Table], str]] = {
         lambda rows: pa.concat_tables([rows, rows.slice(0, 1).set_column(1, "user_id", pa.array(["u9"]))]),
         "the log has 13 rows of experiment 'a', and 12 are on record",
     ),
-    "judgements": (
-        "truth",
-        lambda rows: rows.set_column(2, "relevance", pa.array([1.0, 1.0, 1.0])),
-        "the judgements are not those on record; user_metrics: n",
-    ),
+    **{
+        f"{name} judgements": ("truth", change, "the judgements are not those on record; user_metrics: n")
+        for name, change in {
+            "other": lambda rows: rows.set_column(2, "relevance", pa.array([1.0, 1.0, 1.0])),
+            "missing": lambda rows: rows.slice(0, 2),
+            "added": lambda rows: pa.concat_tables([rows, rows.slice(0, 1).set_column(1, "item_id", [["i3"]])]),
+        }.items()
+    },
 }
 
 
@@ -234,17 +237,22 @@ def test_with_another_package_values_are_compared_within_bounds(
     assert call("verify", "-o", tmp_path / "out")[0] == 3
 
 
-def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["by_experiment", "by_date"])
+def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path, call: Call, layout: str) -> None:
     """Also in the records of a run that was replaced and of one that has failed, and in the checks of this one."""
-    settings = published(spark, tmp_path).record["config"]
+    out, rng = tmp_path / "out", random.Random(55)
+    settings = published(spark, tmp_path, sink={"path": str(out), "lists": True, "layout": layout}).record["config"]
+    rewritten(tmp_path / "log", lambda log: pa.concat_tables([log, log.slice(0, 1).set_column(2, "item_id", [[""]])]))
+    (tmp_path / "plan.yaml").write_text(f"{{baseline: a, primary: ap@5, looks: one, end: {DATE}}}")
+    assert call("register", tmp_path / "plan.yaml", "-o", out)[0] == 0
     run(spark, load(settings, date=DATE))
     with pytest.raises(MetricGateError):
         run(spark, load({**settings, "gates": [{"metric": "ap@5", "min": 1.0}]}, date=DATE))
-    out, rng = tmp_path / "out", random.Random(55)
     files = files_of(str(out))
     before = contents(out)
     assert {path.split("/")[0] for path in before} == {
-        *("user_metrics", "experiment_metrics", "comparisons", "checks", "runs", "published", "refused_checks")
+        *("user_metrics", "experiment_metrics", "comparisons", "checks", "runs", "published", "refused_checks"),
+        *("lists", "quarantine", "registered"),
     }
     assert seals.altered(files, DATE) == ([], [])
     names = sorted(before)
