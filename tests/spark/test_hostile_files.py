@@ -22,7 +22,7 @@ from rankmetrics_spark.job import inputs
 from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
 from tests.helpers.packages import HALF_FLOATS
-from tests.helpers.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
+from tests.helpers.sources import HEADER, as_parquet, csv_folder, json_lines, run_record, shown, values
 
 # ---- ids that folders hold
 
@@ -388,39 +388,6 @@ def test_headers_of_compressed_csv_files_are_compared(spark: SparkSession, tmp_p
     write("ccc.csv.gz", "experiment_id,item_id,user_id,position,relevance\na,z,u,3,1\n")
     with pytest.raises(InputError, match=r"^cannot read '.*\.csv\.gz': "):
         run_record(spark, source, tmp_path / "out")
-
-
-@pytest.mark.outcome(
-    "a filter with `to_date` or a cast of a text that is none", "exit 3: the filter; the value is hidden"
-)
-@pytest.mark.parametrize(
-    "where",
-    [
-        "to_date(user_id) = '2026-11-20'",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("user_id = 1", "to_timestamp(user_id) > now()")),
-    ],
-)
-def test_a_filter_that_fails_on_a_text_is_named(spark: SparkSession, tmp_path: Path, where: str) -> None:
-    if spark.version < "4":
-        pytest.skip("such a text is null for Spark 3.5, where ANSI mode is off")
-    source = as_parquet(impressions(spark, LOG), tmp_path / "log") | {"where": where}
-    with pytest.raises(InputError, match=r"^cannot filter by source\.where '.*\(hidden\).*; allowed: a condition"):
-        run_record(spark, source, tmp_path / "out")
-
-
-@pytest.mark.outcome(
-    "a filter on a column that the input does not have", "exit 3: the column, the nearest one, and all others"
-)
-def test_an_unknown_column_of_a_filter_is_named_with_the_known_ones(spark: SparkSession, tmp_path: Path) -> None:
-    source = as_parquet(impressions(spark, LOG), tmp_path / "log")
-    for name, nearest in {"itemid": "; did you mean 'item_id'?", "`v w`.x": ";"}.items():
-        expected = (
-            f"source.where '{name} = 1': unknown column '{name.replace('`', '')}'{nearest} "
-            "known: experiment_id, user_id, item_id, position, relevance"
-        )
-        with pytest.raises(InputError) as caught:
-            values(spark, source | {"where": f"{name} = 1"})
-        assert str(caught.value) == expected
 
 
 @pytest.mark.outcome(

@@ -94,6 +94,9 @@ def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession)
     for layout in ("masks", "rows"):
         result = evaluate(log, ["rr"], segments=["country"], layout=layout)
         assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
+        mixed = r"^1 lists have rows in different segments \(segments\); each counts for the smallest of their values$"
+        with pytest.warns(QualityWarning, match=mixed):
+            result.check()
 
 
 def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of_it(spark: SparkSession) -> None:

@@ -63,6 +63,9 @@ def test_a_broken_file_is_named(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.outcome("a filter that fails on a row: a division by zero, a failing cast, a broken pattern", "exit 3")
+@pytest.mark.outcome(
+    "a filter with `to_date` or a cast of a text that is none", "exit 3: the filter; the value is hidden"
+)
 def test_a_filter_that_fails_on_a_row_is_named(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", LOG)
     # In the words of a compiled and of an interpreted query.
@@ -73,8 +76,12 @@ def test_a_filter_that_fails_on_a_row_is_named(call: Call, spark: SparkSession, 
         # Before Spark 4, these are null unless the session asks for ANSI mode, and no row fails.
         filters["1 / (position - 1) > 0"] = ("[DIVIDE_BY_ZERO] Division by zero",)
         filters["cast(user_id as int) = 1"] = ("[CAST_INVALID_INPUT] The value (hidden) of the type",)
+        filters["to_date(user_id) = '2026-11-20'"] = filters["cast(user_id as int) = 1"]
     if engine_of(spark) == "sail":
-        filters = {"user_id < 1": ("Cast error: Cannot cast string (hidden)",)}
+        filters = {
+            "user_id < 1": ("Cast error: Cannot cast string (hidden)",),
+            "to_date(user_id) = '2026-11-20'": ("[CAST_INVALID_INPUT] The value (hidden) of the type",),
+        }
     for where, causes in filters.items():
         code, sentence, _ = refused(call, tmp_path, {"path": str(log), "where": where}, str(tmp_path / "out"))
         assert code == 3

@@ -224,12 +224,3 @@ def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, val
     log = impressions(spark, a_list([1])).drop(column).selectExpr("*", f"{value} as {column}")
     with pytest.raises(InputError, match=message):
         evaluate(log, ["ap"])
-
-
-@pytest.mark.parametrize("seed", [3, pytest.param(12, marks=pytest.mark.slow)])
-def test_the_row_counts_of_a_random_log_add_up(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    log = random_log(seed=seed, users=25)
-    settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
-    record = run(spark, settings).record
-    assert record["rows"]["in"] == len(log)
-    assert sum(record["quarantine_reasons"].values()) == record["rows"]["quarantined"]

@@ -148,15 +148,6 @@ def test_repeated_items_suggest_a_list_column(spark: SparkSession) -> None:
         evaluate(logs.impressions(spark, rows), ["ap"], repeated_items="all").check()
 
 
-def test_a_convention_that_refuses_repeats_says_so_before_the_share_of_faulty_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    log = logs.parquet(tmp_path / "log", [*logs.a_list([1, 0]), *logs.a_list([1])])
-    sentence = r"^1 of 3 rows repeat an item of their list, and the convention 'trec_eval'"
-    with pytest.raises(QualityError, match=sentence):
-        run(spark, logs.config(log, tmp_path / "out", convention="trec_eval"))
-
-
 # ---- ranks from 0
 
 

@@ -427,6 +427,9 @@ def test_a_log_without_users_can_have_its_requests_as_units(spark: SparkSession,
     assert made.values(spark, source | {"columns": {"user": "request"}}) == {("a", "r1"): 1 / 2}
 
 
+@pytest.mark.outcome(
+    "a filter on a column that the input does not have", "exit 3: the column, the nearest one, and all others"
+)
 @pytest.mark.parametrize("format", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
     spark: SparkSession, tmp_path: Path, format: str
@@ -435,12 +438,11 @@ def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
         rows_as(format, rows, tmp_path / f"{name}.{format}")
     paths = {name: f"{tmp_path}/{name}.{format}" for name in ARMS}
     for source in ({"path": paths["control"]}, {"path": paths}, {"path": str(tmp_path), "experiment_from": "file"}):
-        with pytest.raises(InputError) as caught:
-            made.values(spark, {"format": format, "where": "positon < 3", **source})
-        message = str(caught.value)
-        assert (
-            "source.where 'positon < 3': unknown column 'positon'; did you mean 'position'? known: user_id," in message
-        )
+        for name, nearest in {"positon": "; did you mean 'position'?", "`v w`.x": ";"}.items():
+            with pytest.raises(InputError) as caught:
+                made.values(spark, {"format": format, "where": f"{name} < 3", **source})
+            unknown = f"source.where '{name} < 3': unknown column '{name.replace('`', '')}'{nearest}"
+            assert str(caught.value).startswith(f"{unknown} known: user_id, item_id, position, relevance")
 
 
 def test_a_day_without_rows_names_the_filter_that_left_none(spark: SparkSession, tmp_path: Path) -> None:

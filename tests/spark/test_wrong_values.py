@@ -105,39 +105,6 @@ def test_no_two_segments_share_a_name(spark: SparkSession) -> None:
     }
 
 
-def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    def shown(user: str, request: str, device: str, rank: int, first: str | None = None) -> list[tuple[Any, ...]]:
-        """A list with one relevant item, at this rank; ``first`` is the segment of its first row, if another."""
-        places = range(1, rank + 1)
-        return [("a", user, request, first if first and n == 1 else device, f"i{n}", n, int(n == rank)) for n in places]
-
-    rows = [*shown("u", "r1", "web", 1), *shown("u", "r2", "web", 2), *shown("u", "r3", "app", 4)]
-    rows += [*shown("v", "r1", "app", 1), *shown("w", "r1", "web", 4, first="app")]
-    kinds = "experiment_id string, user_id string, request string, device string, item_id string, position int"
-    spark.createDataFrame(rows, f"{kinds}, relevance int").write.parquet(str(tmp_path / "log"))
-    source = {"list": "request", "segments": "device"}
-    done = run(spark, config(tmp_path / "log", tmp_path / "out", metrics="rr", source=source))
-    # The rows of w's list differ: it counts for app, the smaller value.
-    expected = {
-        ("a", "all", "rr"): pytest.approx(((1 + 1 / 2 + 1 / 4) / 3 + 1 + 1 / 4) / 3, abs=1e-15),
-        ("a", "device=web", "rr"): (1 + 1 / 2) / 2,
-        ("a", "device=app", "rr"): (1 / 4 + 1 + 1 / 4) / 3,
-    }
-    assert averages(done.experiment_metrics) == expected
-    assert averages(done.experiment_metrics, "n_users") == dict(zip(expected, (3, 1, 3), strict=True))
-    devices = {user: row["device"] for (_, user), row in by_user(done.user_metrics).items()}
-    assert devices == {"u": None, "v": "app", "w": "app"}
-    assert done.record["quality"]["warnings"] == [
-        "1 lists have rows in different segments (source.segments); each counts for the smallest of their values",
-        "1 users, counted in each experiment, have lists with different values of 'device': this run averages and "
-        "compares their lists within each value; in user_metrics, and so for a later compare, their value is null",
-    ]
-    log = spark.read.parquet(str(tmp_path / "log"))
-    assert averages(evaluate(log, "rr", list="request", segments="device").experiment_metrics) == expected
-
-
 # ---- names of experiments
 
 
