@@ -217,18 +217,14 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
         number = group * len(labels) + code
         order = np.argsort(number, kind="stable")
         first = np.flatnonzero(np.diff(number[order], prepend=-1))
+        alike = np.ones(len(order))
         chosen, cells = order[first], Groups.of_cells(rows.experiments, labels, code * n + rows.experiment)
         values, lists, without, machine = {}, {}, {}, {}
-
-        def of_clusters(earlier: dict[str, Floats], order: Ints = order, first: Ints = first) -> dict[str, Floats]:
-            """Earlier values of the users -> means of the clusters."""
-            return {name: _means(each[order], np.ones(len(order)), first)[0] for name, each in earlier.items()}
-
         in_part = np.zeros(len(first), bool)
         if rows.in_part is not None:
             in_part = np.logical_or.reduceat(rows.in_part[order], first)
         for metric, each in rows.values.items():
-            without[metric] = _means(rows.left_out(metric, each)[order], np.ones(len(order)), first)[0]
+            without[metric] = _means(rows.left_out(metric, each)[order], alike, first)[0]
             weights, rated = rows.lists.get(metric, np.ones(len(each))), rows.machine.get(metric, each)
             cells.add(totals, "members", metric, [~np.isnan(rated)])
             values[metric], lists[metric] = _means(each[order], weights[order], first)
@@ -251,8 +247,8 @@ def rows_of_clusters(totals: Totals, rows: UserRows) -> Iterator[UserRows]:
             # That of the first of its users, in the order of the names.
             stratum=None if rows.stratum is None else np.minimum.reduceat(rows.stratum[order], first),
             machine=machine,
-            before=of_clusters(rows.before),
-            before_own=of_clusters(rows.before_own),
+            before={name: _means(each[order], alike, first)[0] for name, each in rows.before.items()},
+            before_own={name: _means(each[order], alike, first)[0] for name, each in rows.before_own.items()},
             in_part=in_part,
             chance=None if rows.chance is None else _only(rows.chance[order], first),
             shown=None if rows.shown is None else np.add.reduceat(rows.shown[order], first),
