@@ -274,7 +274,7 @@ bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M 
 	@$(BIN)/python -m tests.benchmarks.sizing --check
 	@$(BIN)/python -m tests.benchmarks.wide --of rows
 
-bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, Spark jobs, query plan and ratios of CPU seconds (about three minutes)
+bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, query plan and ratios of CPU seconds (about three minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
 
 docs: $(call ENVIRONMENT,docs) .venvs/laptop/tools ## run the notebook of the first hour, and build the user guide and the API reference into out/docs

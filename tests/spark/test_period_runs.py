@@ -314,26 +314,6 @@ def write_config(log: Log, **more: Any) -> Path:
     return file
 
 
-def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
-    spark: SparkSession, tmp_path: Path, call: Call
-) -> None:
-    rows = a_log(DAYS[:3])
-    log = Log(spark, tmp_path, rows)
-    code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2])
-    assert "the same log" not in err
-    assert code == 0, err
-    assert sorted(path.name for path in (log.out / "published").iterdir()) == [f"{day}.json" for day in DAYS[:3]]
-    for n, day in enumerate(DAYS[:3], start=1):
-        result = log.rows(day)
-        assert {(row["look"], row["n_days"], row["period_to"]) for row in result.values()} == {(n, n, day)}
-        so_far = evaluate(
-            spark.createDataFrame([row for row in rows if row[0] <= day], SCHEMA), "ap@5", list="day", baseline="a"
-        )
-        assert numbers(result) == numbers(by_key([row.asDict() for row in so_far.comparisons.collect()]))
-    assert f"The comparisons are over {DAYS[0]} to {DAYS[2]} (3 days)" in out
-    assert "(2 days)" not in out + err
-
-
 @pytest.mark.outcome(
     "a day of a backfill that fails (`evaluate --from --to`)",
     "the exit code of that day; the days before it stay published, and stderr names them",

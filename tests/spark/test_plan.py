@@ -18,6 +18,7 @@ from rankmetrics_spark import compare, evaluate, read, sources
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import Entry, Pointer
+from tests.benchmarks.observe import cost
 from tests.helpers.frames import calls_of_the_jvm
 from tests.helpers.logs import a_list, config, impressions, judgements
 
@@ -35,6 +36,7 @@ JOBS_OF_JSON = 2
 JOBS_OF_A_PERIOD = 4
 """More jobs at most, whatever the number of its days."""
 
+ROWS = 5 * 20 * 4
 TWELVE_METRICS = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
 
 
@@ -132,7 +134,10 @@ def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, t
     changes: dict[str, Any] = {"comparison": {"baseline": "a"}} if tables == "comparisons" else {}
     # Twelve metrics, five experiments, four comparisons in three segments.
     request = config(folder, tmp_path, metrics=TWELVE_METRICS, source={"segments": ["country"]}, **changes)
-    result = jobs(spark, lambda: run(spark, request))
+    with cost(spark) as seen:
+        result = jobs(spark, lambda: run(spark, request))
+    # Other stages read the head of the log, or tables.
+    assert [stage.input_rows for stage in seen.stages if stage.input_rows >= ROWS] == [ROWS]
     assert result == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
     fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
     assert result <= jobs(spark, lambda: run(spark, fewer))
