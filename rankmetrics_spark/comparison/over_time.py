@@ -258,7 +258,7 @@ def _slopes(kind: str, slopes: ms.Totals, points: compared.Compared, doubts: Dou
 
 
 #: What each slope is per day of.
-_LABELS = {daily.SLOPE: "per day since the first date", daily.BETWEEN: "per day that users come later"}
+_LABELS = {daily.SLOPE: "per day since the first date", daily.BETWEEN: "per day of a later first date"}
 _NO_SLOPE = "no slope: too few users with values on different days"
 
 

@@ -112,9 +112,9 @@ def _later(kinds: Mapping[str, Sequence[fd.Finding]]) -> str:
     if found is None or change is None or found.doubt or not _is_shown(found, found.p_adjusted):
         return ""
     return (
-        f"Between {UNITS}, not within them: on a {UNIT}'s first day, the difference between {found.candidate} and "
-        f"{found.baseline} on {found.label} changes by {change.text} per day that {UNITS} come later "
-        f"({_interval(found, change)}, {found.p}). Other {UNITS} come later, or the days differ; nothing wears off."
+        f"Between {UNITS}, the difference between {found.candidate} and {found.baseline} on {found.label} on their "
+        f"first day changes by {change.text} per day that they come later ({_interval(found, change)}, {found.p}): "
+        "others come, or the days differ; that is no effect that fades."
     )
 
 

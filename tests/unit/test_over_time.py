@@ -112,7 +112,7 @@ def test_the_slope_is_that_of_statsmodels_with_a_level_for_each_user(same_users:
     assert adjusted == pytest.approx([min(1.0, 2 * min(p)), min(1.0, max(2 * min(p), max(p)))])
 
 
-BETWEEN = "slope_between", "per day that users come later"
+BETWEEN = "slope_between", "per day of a later first date"
 
 
 def between(rows: pd.DataFrame, name: str, same_users: bool) -> tuple[float, ...]:

@@ -77,9 +77,9 @@ def test_a_slope_between_users_is_told_as_one_of_users_who_come_later(capsys: py
     told = sentences(within, 0.001, 0.05, later)
     assert told[0].startswith("No sign that the effect of b against a on MAP@10 fades or grows: -1.0 % per day within")
     assert told[1:] == [
-        "Between users, not within them: on a user's first day, the difference between b and a on MAP@10 changes by "
-        "+5.0 % per day that users come later (95 % interval +1.0 to +9.0 %, p = 0.002). Other users come later, or "
-        "the days differ; nothing wears off."
+        "Between users, the difference between b and a on MAP@10 on their first day changes by +5.0 % per day that "
+        "they come later (95 % interval +1.0 to +9.0 %, p = 0.002): others come, or the days differ; that is no "
+        "effect that fades."
     ]
     for quiet in ({"p_adjusted": 0.2}, {"p_adjusted": None}, {"note": "not trustworthy: no hits"}):
         assert sentences(within, 0.001, 0.05, later | quiet) == told[:1]
