@@ -23,7 +23,6 @@ from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
 from tests.helpers.messages import messages
-from tests.helpers.users import deciding_p
 
 # ---- the reference files
 
@@ -208,15 +207,6 @@ def test_names_and_types_are_taken_as_users_write_them(spark: SparkSession) -> N
     assert [(row["baseline"], row["experiment_id"], row["metric"]) for row in rows] == [("1", "2", "ap@10")]
     # Users 1 and 3 gain 1, users 0 and 2 nothing.
     assert (rows[0]["difference"], rows[0]["wins"], rows[0]["ties"]) == (0.5, 2, 2)
-
-
-def test_intervals_that_cover_jointly_are_decided_by_bonferroni(spark: SparkSession) -> None:
-    rows = compare(users_of(spark, 3), "e00", simultaneous=True).collect()
-    assert {row["correction"] for row in rows} == {"bonferroni"}
-    for row in rows:
-        assert row["p_adjusted"] == pytest.approx(min(1, deciding_p(row.asDict()) * row["n_comparisons"]))
-        shown = row["adjusted_ci_low"] > 0 or row["adjusted_ci_high"] < 0
-        assert shown == (row["better"] is not None)
 
 
 def test_a_mistake_that_only_the_users_show_is_named_where_the_rows_are_read(spark: SparkSession) -> None:

@@ -25,7 +25,7 @@ from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import golden, golden_checks, selftest
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ran
-from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
+from tests.helpers.messages import json_cases
 
 ROWS = [
     ("a", "u1", "i1", 1, 2.0, 1),
@@ -175,22 +175,23 @@ def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
     assert all(check.ok for check in golden_checks(values | left_out))
 
 
-# ---- the users that each system counts: the rows of tools/golden/population.csv, as in tests/unit/test_golden.py
+# ---- the users that each system counts: the rows of tools/golden/population.csv
+
+POPULATIONS: dict[str, dict[str, Any]] = dict(json_cases("populations of other systems"))
+ZERO_DEFECTS = {"recommenders.py", "RePlay pandas", "RePlay polars", "RecTools"}
+"""Here a row of the ground truth counts as relevant even with grade 0."""
 
 COVERAGE = [("perfect", 1.0), ("unjudged", None), ("unseen", 1.0), ("zero", 0.0)]
 """User -> the grade of the only item; None: it is not judged. ``unseen`` has no list."""
 
 
-@pytest.mark.parametrize(
-    "zero",
-    [pytest.param(False, id="three users", marks=pytest.mark.slow), pytest.param(True, id="with a user of grade 0")],
-)
+@pytest.mark.parametrize("zero", [False, True], ids=["three users", "with a user of grade 0"])
 def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero: bool) -> None:
     users = COVERAGE if zero else COVERAGE[:-1]
     shown = log(spark, [("all", user, "a", 1, 1.0, None) for user, _ in users if user != "unseen"])
     truth = [(user, "a", grade) for user, grade in users if grade is not None]
     expected = {
-        (resolve(settings.get(column, settings["map"])), metric): float(row[f"{column}{'_with_grade0_user' * zero}"])  # type: ignore[arg-type]
+        (resolve(settings.get(column, settings["map"])), metric): float(row[f"{column}{'_with_grade0_user' * zero}"])
         for row in populations()
         for column, metric in (("map", "ap@1"), ("ndcg", "ndcg@1"))
         if not (zero and row["system"] in ZERO_DEFECTS)
@@ -204,7 +205,7 @@ def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero:
     assert {(rule.name, metric): result[rule.name][metric] for rule, metric in expected} == {
         (rule.name, metric): pytest.approx(mean, abs=5e-4) for (rule, metric), mean in expected.items()
     }
-    assert {row["system"] for row in populations()} - ZERO_DEFECTS.keys() == {
+    assert {row["system"] for row in populations()} - ZERO_DEFECTS == {
         "ir_measures",
         "ranx make_comparable",
         "pytrec_eval mean of returned",

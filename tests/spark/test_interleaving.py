@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from scipy import stats
 
 from rankmetrics_spark import interleaving
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.messages import json_cases, messages, refusal
@@ -332,13 +332,6 @@ def test_two_hundred_rankers_are_all_compared_and_an_item_is_no_ranker(spark: Sp
     )
     with pytest.raises(Exception, match="the column of the team names 1,001 rankers or more; allowed: up to 1,000"):
         interleaving(table, **OPTIONS).collect()
-
-
-def test_a_baseline_that_drafted_nothing_is_named(spark: SparkSession) -> None:
-    rows = team_log(1, {"control": 0.2, "new": 0.3}, 5)
-    error = refusal(interleaving(a_table(spark, rows), baseline="contrl", **OPTIONS).collect)
-    assert type(error) is ConfigError
-    assert str(error) == "baseline: unknown ranker 'contrl'; did you mean 'control'? known: control, new"
 
 
 # ---- the command

@@ -69,8 +69,3 @@ def test_the_interval_of_three_users_is_that_of_students_t(spark: SparkSession) 
     assert (row["mean"], row["std"], row["confidence"]) == (near(mean), near(std), 0.9)
     assert row["ci_low"] == pytest.approx(mean - 2.919986 * std / 3**0.5, abs=1e-6)
     assert row["ci_high"] == pytest.approx(mean + 2.919986 * std / 3**0.5, abs=1e-6)
-
-
-def test_one_user_has_a_mean_and_no_interval(spark: SparkSession) -> None:
-    row = evaluate(impressions(spark, a_list([0, 1])), ["rr"]).experiment_metrics.collect()[0]
-    assert (row["mean"], row["std"], row["ci_low"], row["ci_high"]) == (1 / 2, None, None, None)

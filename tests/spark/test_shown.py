@@ -158,11 +158,6 @@ def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
     assert len(changed(again, "control", k=3).collect()) == 20
 
 
-def test_a_missing_column_is_named(spark: SparkSession) -> None:
-    with pytest.raises(InputError, match="item"):
-        changed(log(spark).drop("item_id"), "control")
-
-
 # ---- which items users saw
 
 SHOWN = {("a", "u1"): "xyz", ("a", "u2"): "xy", ("b", "u1"): "xx", ("b", "u3"): "xw"}

@@ -64,14 +64,6 @@ def test_registered_udfs_give_the_same_values_in_sql(spark: SparkSession) -> Non
     assert result == {"u": (1 / 4, 1 / 2, (1 / 2 + 2 / 3) / 2), "v": (0, 0, 0)}
 
 
-def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -> None:
-    nan = float("nan")
-    rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", -1.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
-    log = spark.createDataFrame(rows, "user string, position double, clicked double")
-    result = log.groupBy("user").agg(metric_udf("cg@10")("position", "clicked").alias("cg")).collect()
-    assert {row["user"]: row["cg"] for row in result} == {"u": 1, "v": None}
-
-
 def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession) -> None:
     log = spark.createDataFrame([("u", 0, 0), ("u", 1, 1)], "user string, slot int, clicked int")
     users = log.groupBy("user")

@@ -23,14 +23,6 @@ def test_the_parts_are_those_of_the_formula() -> None:
     assert (mix + within).sum(axis=-1) == pytest.approx([0.725 - 0.55])
 
 
-def test_the_parts_add_up_to_the_difference_of_the_means() -> None:
-    rng = np.random.default_rng(1)
-    arms = [[[rng.beta(1, 3, rng.integers(0, 6)).tolist() for _ in range(8)] for _ in range(50)] for _ in range(2)]
-    mix, within = decompose(*(segments(*arm) for arm in arms))
-    means = [[np.mean(np.concatenate(row)) for row in arm] for arm in arms]
-    assert (mix + within).sum(axis=-1) == pytest.approx(np.subtract(means[1], means[0]), abs=1e-14)
-
-
 def test_an_experiment_without_users_has_no_parts() -> None:
     mix, within = decompose(segments([[], []]), segments([[0.3], [0.5]]))
     assert np.isnan(mix).all() and np.isnan(within).all()

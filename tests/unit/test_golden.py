@@ -1,7 +1,6 @@
 """Every preset gives the golden values, which the system that it is named after returned."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,66 +63,36 @@ def test_the_standard_values_are_those_of_the_definition(value: Value) -> None:
     assert value.number == ORACLES[value.metric.name](one, rule, 3)
 
 
-# ---- Which users enter the mean. One user has a perfect list, one is judged but never shown, one is shown but never
-# judged, and one is judged with grade 0 only.
+# ---- Which users enter the mean. One user has a perfect list, two are judged but never shown, one is shown but never
+# judged. So the means over the judged and over the shown users differ: (1 + 0 + 0) / 3 and (1 + 0) / 2.
 
-SHOWN = {"perfect": ["a"], "unjudged": ["a"], "zero": ["a"]}
-JUDGED = {"perfect": {"a": 1}, "unseen": {"a": 1}, "zero": {"a": 0}}
+SHOWN = {"perfect": ["a"], "unjudged": ["a"]}
+JUDGED = {"perfect": {"a": 1}, "unseen": {"a": 1}, "unseen too": {"a": 1}}
 MEMBERS = {
     "shown": lambda shown, judged: shown,
     "judged": lambda shown, judged: judged,
     "both": lambda shown, judged: shown & judged,
     "either": lambda shown, judged: shown | judged,
 }
-POPULATIONS: dict[str, dict[str, object]] = dict(json_cases("populations of other systems"))
-GRADE_ZERO = "a row of the ground truth counts as relevant even with grade 0"
-ZERO_DEFECTS = {
-    "recommenders.py": GRADE_ZERO,
-    "RePlay pandas": GRADE_ZERO,
-    "RePlay polars": GRADE_ZERO,
-    "RecTools": GRADE_ZERO,
-}
-MEANS = populations()
+COVERAGE: dict[str, object] = dict(json_cases("coverage of other systems"))
 
 
-def mean_over(convention: Convention, metric: str, users: set[str]) -> float:
-    shown = {user: items for user, items in SHOWN.items() if user in users}
-    judged: Mapping[str, dict[str, int]] = {user: rows for user, rows in JUDGED.items() if user in users}
-    members = MEMBERS[convention.population](set(shown), set(judged))
+def mean_over(convention: Convention, metric: str) -> float:
+    members = MEMBERS[convention.population]({*SHOWN}, {*JUDGED})
     lists = [
-        ranked(shown.get(user, []), [1.0] * len(shown.get(user, [])), judged.get(user, {}), convention)
+        ranked(SHOWN.get(user, []), [1.0] * len(SHOWN.get(user, [])), JUDGED.get(user, {}), convention)
         for user in sorted(members)
     ]
     return sum(value_of(metric, one, convention) for one in lists) / len(lists)
-
-
-@pytest.mark.parametrize("row", MEANS, ids=lambda row: row["system"])
-@pytest.mark.parametrize(("column", "metric"), [("map", "ap@1"), ("ndcg", "ndcg@1")])
-def test_the_population_setting_gives_the_means_of_the_system(row: dict[str, str], column: str, metric: str) -> None:
-    settings = POPULATIONS[row["system"]]
-    convention = resolve(settings.get(column, settings["map"]))  # type: ignore[arg-type]
-    users = {"perfect", "unseen", "unjudged"}
-    assert mean_over(convention, metric, users) == pytest.approx(float(row[column]), abs=5e-4)
-    if row["system"] not in ZERO_DEFECTS:
-        with_zero = float(row[f"{column}_with_grade0_user"])
-        assert mean_over(convention, metric, users | {"zero"}) == pytest.approx(with_zero, abs=5e-4)
-
-
-# In the table above, means over the judged and over the shown users are both 1/2. With two judged users who were never
-# shown they differ: (1 + 0 + 0) / 3 and (1 + 0) / 2.
-
-JUDGED["unseen too"] = {"a": 1}
-COVERED = {"perfect", "unseen", "unseen too", "unjudged"}
-COVERAGE: dict[str, object] = dict(json_cases("coverage of other systems"))
 
 
 @pytest.mark.parametrize("row", populations("coverage.csv"), ids=lambda row: row["system"])
 @pytest.mark.parametrize(("column", "metric"), [("map", "ap@1"), ("ndcg", "ndcg@1")])
 def test_a_preset_takes_the_mean_over_the_users_of_its_system(row: dict[str, str], column: str, metric: str) -> None:
     rule = resolve(COVERAGE[row["system"]])  # type: ignore[arg-type]
-    assert mean_over(rule, metric, COVERED) == pytest.approx(float(row[column]), abs=1e-15)
+    assert mean_over(rule, metric) == pytest.approx(float(row[column]), abs=1e-15)
     others = [replace(rule, population=name) for name in MEMBERS if name != rule.population]
-    assert {mean_over(other, metric, COVERED) for other in others} == {1 / 2, 1 / 1, 1 / 4}
+    assert {mean_over(other, metric) for other in others} == {1 / 2, 1 / 1, 1 / 4}
 
 
 def test_tfma_counts_an_item_that_is_shown_twice_as_two() -> None:

@@ -192,16 +192,6 @@ def test_what_a_label_alone_moves_is_the_change_of_the_value(metric: str) -> Non
     assert checked > 20
 
 
-def test_a_batch_of_any_other_users_changes_no_bit() -> None:
-    users = users_at_random(random.Random(3), 50, 2)
-    for metric in (*METRICS, *RATIOS):
-        together = lb.bounds(arms_of(users).shown, parse(metric), lb.Labels(Convention(), 2))
-        alone = [lb.bounds(arms_of([user]).shown, parse(metric), lb.Labels(Convention(), 2)) for user in users]
-        for name in ("value", "low", "high", "move", "absent"):
-            parts = np.concatenate([getattr(each, name) for each in alone])
-            assert parts.tobytes() == getattr(together, name).tobytes(), (metric, name)
-
-
 def sums_of(users: list[User], metric: str, baseline: str | None = None, max_grade: int = 1) -> dict[lb.Key, Any]:
     """The sums of users, added up over two batches."""
     sums: dict[lb.Key, Any] = {}

@@ -239,19 +239,6 @@ def test_the_interval_is_that_of_replicates_made_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_and_the_order_of_keys_change_no_bit(method: str) -> None:
-    rng = np.random.default_rng(11)
-    shown = rng.integers(0, 4, (300, 5))
-    clicks, hashes = rng.binomial(shown, 0.3), rng.integers(0, 2**63, 300).astype(np.uint64)
-    harvest = Harvest(method, 5, 99, 1)
-    whole = harvest.sums(shown, clicks, hashes)
-    order = rng.permutation(300)
-    parts = [harvest.sums(shown[part], clicks[part], hashes[part]) for part in np.array_split(order, 7)]
-    assert (np.sum(parts, axis=0) == whole).all()
-    assert (harvest.sums(shown[:0], clicks[:0], hashes[:0]) == 0).all()
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_items_that_are_always_clicked_have_finite_propensities(method: str) -> None:
     certain: Shown = {f"{i}": {1: (3, 3), 2: (3, 3), 3: (2, 2)} for i in range(40)}
     assert estimated(certain, method, 3) == pytest.approx([1, 1, 1], rel=1e-6)

@@ -47,19 +47,6 @@ def test_weights_and_signs_are_read_from_the_bits_from_the_lowest_on() -> None:
     assert st.poisson_weights(keys, 9, 7).tolist() == np.searchsorted(table, short, side="right").tolist()
 
 
-@pytest.mark.parametrize("draw", [st.random_signs, st.poisson_weights])
-def test_the_order_and_the_batches_of_users_change_no_bit(draw: Any) -> None:
-    keys, values = some_keys(5_000), np.random.default_rng(1).normal(0, 1, (5_000, 3)) * [1, 1e6, 1e-6]
-    whole = draw(keys, 3, 70)
-    order = np.random.default_rng(2).permutation(5_000)
-    assert (draw(keys[order], 3, 70) == whole[order]).all()
-    sums = st.weighted_sums(whole, values)
-    assert (st.weighted_sums(whole[order], values[order]) == sums).all()
-    for batches in (7, 200):
-        parts = np.array_split(order, batches)
-        assert (sum(st.weighted_sums(draw(keys[part], 3, 70), values[part]) for part in parts) == sums).all()
-
-
 def test_more_replicates_begin_with_the_same_ones_and_another_seed_gives_others() -> None:
     keys = some_keys(100)
     for draw in (st.random_signs, st.poisson_weights):
