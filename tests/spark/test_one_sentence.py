@@ -76,11 +76,13 @@ def test_a_filter_that_fails_on_a_row_is_named(call: Call, spark: SparkSession, 
         # Before Spark 4, these are null unless the session asks for ANSI mode, and no row fails.
         filters["1 / (position - 1) > 0"] = ("[DIVIDE_BY_ZERO] Division by zero",)
         filters["cast(user_id as int) = 1"] = ("[CAST_INVALID_INPUT] The value (hidden) of the type",)
-        filters["to_date(user_id) = '2026-11-20'"] = filters["cast(user_id as int) = 1"]
+        for where in ("to_date(user_id) = '2026-11-20'", "to_timestamp(user_id) > now()"):
+            filters[where] = filters["cast(user_id as int) = 1"]
     if engine_of(spark) == "sail":
         filters = {
             "user_id < 1": ("Cast error: Cannot cast string (hidden)",),
             "to_date(user_id) = '2026-11-20'": ("[CAST_INVALID_INPUT] The value (hidden) of the type",),
+            "to_timestamp(user_id) > now()": ("invalid timestamp: (hidden);",),
         }
     for where, causes in filters.items():
         code, sentence, _ = refused(call, tmp_path, {"path": str(log), "where": where}, str(tmp_path / "out"))
