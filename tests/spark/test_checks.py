@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.errors import MetricGateError, QualityError
-from rankmetrics_spark.report import checks, figures_of, has_page_libraries, local_tables
+from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call
 from tests.helpers.logs import DATE, Shown, a_list, config, only_records, parquet
 
@@ -150,19 +150,6 @@ def published_dates(output: Path) -> set[str]:
     return {path.name[:10] for path in (output / "published").glob("*.json")}
 
 
-def test_the_page_reads_the_rows_that_were_published(spark: SparkSession, tmp_path: Path) -> None:
-    run(spark, config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1}))
-    tables = local_tables(str(tmp_path / "out"))
-    assert tables is not None
-    figures = figures_of(tables)
-    assert {row["sentence"] for row in figures.checks if row["name"] == "faulty_rate"} == {
-        "1 of 9 rows (11.11%) were faulty and are left out."
-    }
-    assert [str(check) for check in checks(figures) if check.topic == "Faulty rows"] == [
-        "1 of 9 rows (11.11%) were faulty and are left out."
-    ]
-
-
 def test_a_failed_gate_shows_its_numbers_and_publishes_nothing(call: Call, tmp_path: Path) -> None:
     assert call("evaluate", "--config", document(tmp_path), "--date", EARLIER)[0] == 0
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
@@ -263,12 +250,3 @@ def test_too_many_faulty_rows_are_in_the_record(spark: SparkSession, tmp_path: P
     row = result["b", "faulty_rate"]
     assert (row["status"], row["observed"], row["limit"]) == ("fail", 1 / 5, 0.125)
     assert result["a", "faulty_rate"]["status"] == "ok"
-
-
-def test_a_rerun_replaces_the_rows_of_its_experiments(spark: SparkSession, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for limit in (0.25, 0.375):
-        gates = [{"metric": "ap@5", "min": limit}]
-        run(spark, config(log(tmp_path), out, quality={"max_invalid_fraction": 1}, gates=gates))
-        rows = read(spark, str(out / "checks")).where("name = 'min'").collect()
-        assert {(row["experiment_id"], row["limit"]) for row in rows} == {("a", limit), ("b", limit)}

@@ -121,17 +121,6 @@ def test_a_log_with_structs_is_evaluated(call: Call, tmp_path: Path, format: str
     assert {row["experiment_id"]: row["mean"] for row in means} == expected
 
 
-def test_a_treatment_of_true_and_false_is_evaluated(call: Call, tmp_path: Path) -> None:
-    rows = [(f"u{user}", user % 2 == 1, rank, rank == 1 + user % 2) for user in range(4) for rank in (1, 2, 3)]
-    frame = pd.DataFrame(rows, columns=["uid", "is_treatment", "rank", "clicked"])
-    frame.to_parquet(tmp_path / "log.parquet")
-    config = tmp_path / "first.yaml"
-    code, out, err = call("init", tmp_path / "log.parquet", "-o", config, "--format", "json", "--baseline", "false")
-    assert code == 0, err
-    means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"}
-    assert (means, load(config).comparison.baseline) == ({"false": 1, "true": 1 / 2}, "false")
-
-
 @pytest.mark.parametrize(("given", "message"), messages("columns of a first config"))
 def test_columns_that_cannot_serve_are_named_with_a_value(
     call: Call, tmp_path: Path, given: tuple[str, str, list[str]], message: str
@@ -320,37 +309,8 @@ def test_a_table_of_the_catalog_is_looked_at_by_its_engine(call: Call, spark: Sp
         spark.sql("DROP DATABASE first_hour CASCADE")
 
 
-def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Path) -> None:
-    run, qrels = tmp_path / "results.test", tmp_path / "qrels.test"
-    run.write_text("q1 Q0 d1 1 2.5 bm25\nq1 Q0 d2 2 1.5 bm25\n")
-    qrels.write_text("q1 0 d1 0\nq1 0 d2 1\n")
-    code, _, err = call("init", run, "-o", tmp_path / "first.yaml")
+def test_a_run_of_trec_asks_for_its_judgements(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "results.test").write_text("q1 Q0 d1 1 2.5 bm25\nq1 Q0 d2 2 1.5 bm25\n")
+    code, _, err = call("init", tmp_path / "results.test", "-o", tmp_path / "first.yaml")
     assert code == 2 and "is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels" in err
     assert not (tmp_path / "first.yaml").exists()
-    more = ("--judgements", qrels, "-o", tmp_path / "first.yaml", "--format", "json")
-    code, out, err = call("init", run, *more)
-    assert code == 0, err
-    means = {row["metric"]: row["mean"] for row in json.loads(out)}
-    assert (means["ap"], means["rr"], means["p@10"]) == (1 / 2, 1 / 2, 1 / 10)
-
-
-@pytest.mark.parametrize(
-    ("control", "new"), [("control/0.csv", "new/0.csv"), pytest.param("control.csv", "new.csv", marks=pytest.mark.slow)]
-)
-def test_a_folder_with_a_file_or_folder_per_experiment_is_evaluated(
-    call: Call, tmp_path: Path, control: str, new: str
-) -> None:
-    for file, hit in ((control, 3), (new, 2)):
-        (tmp_path / "log" / file).parent.mkdir(parents=True, exist_ok=True)
-        rows = [("uid", "doc", "rank", "click"), *((f"u{u}", f"d{n}", str(n), str(int(n == hit)))
-                                                   for u in range(3) for n in (1, 2, 3))]  # fmt: skip
-        (tmp_path / "log" / file).write_text("".join(",".join(row) + "\n" for row in rows))
-    config = tmp_path / "first.yaml"
-    code, out, err = call("init", tmp_path / "log", "-o", config, "--format", "json")
-    assert code == 0, err
-    means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"}
-    assert means == {"control": 1 / 3, "new": 1 / 2}
-    assert "experiment = name of the f" in " ".join(err.split())
-    code, out, err = call("evaluate", "-c", config, "-o", tmp_path / "out", "--format", "json")
-    assert code == 0, err
-    assert {row["experiment_id"]: row["mean"] for row in json.loads(out)["means"] if row["metric"] == "rr"} == means

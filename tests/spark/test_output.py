@@ -224,14 +224,6 @@ def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_co
     assert [path for path in files if not {"log", "runs", "refused_checks"} & {*path.parts}] == []
 
 
-def test_rows_without_an_experiment_can_be_read_from_quarantine(spark: SparkSession, tmp_path: Path) -> None:
-    log = [*a_list([0, 1]), Shown(None, "u", "x", 1, 1), Shown("", "u", "x", 1, 1)]
-    done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
-    assert done.record["rows"] == {"in": 4, "evaluated": 2, "quarantined": 2}
-    assert done.record["quarantine_reasons"] == {"null_experiment": 1, "empty_experiment": 1}
-    assert read(spark, f"{done.path}/quarantine").count() == 2
-
-
 def test_a_failed_write_leaves_no_staging_folder(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
