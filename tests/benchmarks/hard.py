@@ -29,7 +29,7 @@ SAME = "same users"
 DATA = ("values like AP", "0 or 1", "light lists", "Pareto lists", "Pareto lists, cap", SAME)
 COLUMNS = ("names", "test", "p_adjusted", "better", "adjusted")
 LIFT, MOST_LISTS = 0.5, 10_000
-MOST_USERS = 10**7
+MOST_USERS = 3 * 10**6
 """Of a cell whose users are drawn one by one, in all tests together."""
 
 
@@ -150,12 +150,12 @@ def main(draws: int, *chosen: str) -> None:
             continue
         cell = summary(data, n, times, zeros, draws // (16 if "lists" in data else 4), 1)
         is_exact = cell["rule"] in ("permutation", "sign flips", "boschloo")
-        least, most = 0.038 * (cell["expected"] >= 20 and not is_exact), 0.1 if is_exact else 0.057
+        least, most = 0.038 * (cell["expected"] >= 20 and not is_exact), 0.075 if is_exact else 0.059
         users = n * (times + 1) if "Pareto" in data else 1
         for seed, more in ((2, draws), (3, 4 * draws)):
             if (seed == 2 and not is_exact) or not least <= cell["found"] <= most:
                 cell = summary(data, n, times, zeros, min(more, MOST_USERS // users), seed)
-        if cell["expected"] >= 20 and cell["expected"] * times <= 2_000:
+        if cell["expected"] >= 20 and cell["expected"] * times <= 500:
             lifted = summary(data, n, times, zeros, draws // 4, 4, LIFT)
             cell |= {"lost": lifted.get("permuted", np.nan) - lifted["found"], "power": lifted["found"]}
             cell |= {f"{name} with one": lifted[name] for name in ("wrong", "wrong share")}
