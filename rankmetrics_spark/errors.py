@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from unicodedata import category
 
-from rankmetrics_spark.doors import data_of, text_of
+from rankmetrics_spark.doors import data_of, settings_of, text_of
 
 HIDDEN = "(hidden)"
 #: Environment variable: any value shows the stack trace of an error beside its sentence.
@@ -202,8 +202,8 @@ _LONGEST_CHECKED = 2_000
 _SPACE = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
 
 
-#: Name -> a sentence that would take several lines of code, with places for values as ``str.format`` has them.
-SENTENCES: dict[str, str] = data_of(__name__, "sentences")
+#: Name -> a sentence that would take several lines of code, with places for values.
+SENTENCES = settings_of(__name__, "sentences")
 
 ErrorT = TypeVar("ErrorT", bound="RankmetricsError")
 
@@ -240,7 +240,7 @@ class RankmetricsError(Exception):
 
     @classmethod
     def of(cls: type[ErrorT], sentence: str, /, **values: object) -> ErrorT:
-        """An error with a sentence of ``sentences.json``, which has places for these values."""
+        """An error with a sentence of ``sentences.properties``, which has places for these values."""
         return cls(said(sentence, **values))
 
     def _render_traceback_(self) -> list[str]:

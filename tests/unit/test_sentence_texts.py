@@ -1,6 +1,7 @@
 """The sentences that lie beside the code as texts: each is said somewhere, with a value for each of its fields."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
@@ -9,27 +10,44 @@ import pytest
 
 import rankmetrics_spark
 from rankmetrics_spark.doors import settings_of
+from rankmetrics_spark.errors import ConfigError, said
 
-WINGS = sorted(Path(rankmetrics_spark.__file__).parent.glob("*/sentences.properties"))
+PACKAGE = Path(rankmetrics_spark.__file__).parent
+FILES = sorted(PACKAGE.rglob("sentences.properties"))
+"""Those of the package, which any module says as a refusal or through ``errors``, and those of a folder."""
 
 
-def calls(wing: Path) -> Iterator[tuple[str, set[str | None]]]:
-    """Names of texts, with the names of the values that they are said with."""
-    for path in wing.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "said" and node.args:
+def calls(folder: Path) -> Iterator[tuple[str, set[str | None]]]:
+    """Names of the sentences of a folder, with the names of the values that they are said with."""
+    for path in folder.rglob("*.py"):
+        text = path.read_text("utf-8")
+        plain = "package" if re.search(r"errors import .*\bsaid\b", text) or path.parent == PACKAGE else "folder"
+        for node in ast.walk(ast.parse(text)):
+            # ``of`` hands the name on that it gets.
+            is_said = isinstance(node, ast.Call) and node.args and ast.unparse(node.args[0]) != "sentence"
+            name = ast.unparse(node.func) if is_said else ""
+            whose = "package" if name.endswith(("Error.of", "err.said")) else plain
+            if name.endswith(("Error.of", "said")) and whose == ("package" if folder == PACKAGE else "folder"):
                 assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno} says no text by its name"
                 yield node.args[0].value, {each.arg for each in node.keywords}
 
 
-@pytest.mark.parametrize("file", WINGS, ids=[path.parent.name for path in WINGS])
+@pytest.mark.parametrize("file", FILES, ids=[path.parent.name for path in FILES])
 def test_each_text_is_said_with_a_value_for_each_of_its_fields_and_no_other(file: Path) -> None:
-    texts = settings_of(f"rankmetrics_spark.{file.parent.name}", "sentences")
+    texts = settings_of(".".join(file.parent.relative_to(PACKAGE.parent).parts), "sentences")
     fields = {
         name: {str(field).split(".")[0].split("[")[0] for _, field, _, _ in Formatter().parse(text) if field}
         for name, text in texts.items()
     }
-    said = [*calls(file.parent)]
-    assert {name for name, _ in said} == {*texts}
-    assert not [(name, given) for name, given in said if fields[name] - {"UNIT", "UNITS", "WHO"} != given]
+    found = [*calls(file.parent)]
+    assert {name for name, _ in found} == {*texts}
+    # A call may hand on a mapping of values.
+    assert all(given - {None} <= fields[name] for name, given in found)
+    of_all = [(name, given) for name, given in found if None not in given]
+    assert not [(name, given) for name, given in of_all if fields[name] - {"UNIT", "UNITS", "WHO"} != given]
     assert sum("=" in line and line[0] != "#" for line in file.read_text("utf-8").splitlines() if line) == len(texts)
+
+
+def test_values_that_are_lists_have_commas_and_no_secret_is_shown() -> None:
+    assert said("no_master", address="x", masters=("a", "b")).endswith("such as a, b, or sc://HOST:PORT")
+    assert "hush" not in str(ConfigError.of("no_such_file", unread="s3a://me:hush@b", at="source.path", base=""))
