@@ -43,7 +43,7 @@ class Timed:
         newest = self.events.agg(F.max(_AT)).first()
         if newest is None or newest[0] is None:
             return None
-        is_open = F.expr(f"CASE WHEN {_AT} + {self.within}L > {newest[0]}L THEN 1.0 ELSE 0.0 END")
+        is_open = F.expr(f"CASE WHEN {_AT} + {self.within}L > {newest[0]}L THEN 1D ELSE 0D END")
         share = self.shown.where(f"{_AT} IS NOT NULL").agg(F.avg(is_open)).first()
         return None if share is None or share[0] is None else float(share[0])
 
