@@ -1,6 +1,7 @@
 """Small impression logs, their configs and files, and a slow, obvious evaluation of a log."""
 
 import csv
+import json
 import math
 import random
 import struct
@@ -72,12 +73,20 @@ def only_records(out: Path) -> bool:
 
 def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
     """A config that reads the Parquet folder ``log``; ``changes`` adds sections, ``source`` extends the source."""
-    section = {"path": str(log)} | changes.pop("source", {})
-    return from_mapping(
-        {"evaluation_date": DATE, "metrics": ["ap@5", "ndcg@5"]}
-        | {"source": section, "sink": {"path": str(out)}}
-        | changes
-    )
+    return from_mapping(_sections(log, out, **changes))
+
+
+def config_file(log: Path | str, out: Path, **changes: Any) -> Path:
+    """The same config, in a file beside ``out``."""
+    file = out.parent / "config.yaml"
+    file.write_text(json.dumps(_sections(log, out, **changes)), encoding="utf-8")
+    return file
+
+
+def _sections(log: Path | str, out: Path | str, **changes: Any) -> dict[str, Any]:
+    source = {"path": str(log)} | changes.pop("source", {})
+    sections = {"evaluation_date": DATE, "metrics": ["ap@5", "ndcg@5"], "source": source, "sink": {"path": str(out)}}
+    return sections | changes
 
 
 def keyed(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Any]]:

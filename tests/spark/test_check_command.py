@@ -4,26 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.helpers.commands import Call
-from tests.helpers.logs import a_list, parquet
+from tests.helpers.logs import a_list, config_file, parquet
 from tests.helpers.messages import cases
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    log = parquet(tmp_path / "log", a_list([0, 1]))
-    document = {
-        "source": {"path": str(log), "columns": {"relevance": "position"}, "where": "item_id <> 'x'"},
-        "metrics": ["ap@5", "ndcg@10", "ndcg@5"],
-        "comparison": {"baseline": "a", "correction": "fdr_bh"},
-        "sink": {"path": str(tmp_path / "out")},
-        "evaluation_date": "2026-11-20",
-    }
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(document))
-    return file
+    source = {"columns": {"relevance": "position"}, "where": "item_id <> 'x'"}
+    more = {"metrics": ["ap@5", "ndcg@10", "ndcg@5"], "comparison": {"baseline": "a", "correction": "fdr_bh"}}
+    return config_file(parquet(tmp_path / "log", a_list([0, 1])), tmp_path / "out", source=source, **more)
 
 
 def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Path) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.errors import MetricGateError, QualityError
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call
-from tests.helpers.logs import DATE, Shown, a_list, config, only_records, parquet
+from tests.helpers.logs import DATE, Shown, a_list, config, config_file, only_records, parquet
 
 EARLIER = "2026-11-19"
 
@@ -27,16 +26,9 @@ def log(folder: Path) -> Path:
 
 def document(folder: Path, **sections: Any) -> Path:
     """A config of the log in which b is compared with a."""
-    whole = {
-        "source": {"path": str(log(folder))},
-        "metrics": ["ap@5"],
-        "comparison": {"baseline": "a"},
-        "quality": {"max_invalid_fraction": 0.5, "gates": {"no_relevant_rate": {"fail": 0.5}}},
-        "sink": {"path": str(folder / "out")},
-    }
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(whole | sections))
-    return file
+    usual: dict[str, Any] = {"metrics": ["ap@5"], "comparison": {"baseline": "a"}}
+    usual |= {"quality": {"max_invalid_fraction": 0.5, "gates": {"no_relevant_rate": {"fail": 0.5}}}}
+    return config_file(log(folder), folder / "out", **usual | sections)
 
 
 def by_name(rows: Any) -> dict[tuple[str, str], dict[str, Any]]:

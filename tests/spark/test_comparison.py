@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
@@ -21,7 +20,7 @@ from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
-from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
+from tests.helpers.logs import DATE, SCHEMA, a_list, config_file, exact, impressions, only_records, parquet
 from tests.helpers.messages import messages
 
 # ---- the reference files
@@ -263,10 +262,7 @@ def document(folder: Path, **sections: Any) -> Path:
             for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse)):
                 rows += a_list(grades, f"u{u}", name)
         parquet(log, rows)
-    whole = {"source": {"path": str(log)}, "metrics": ["ap@5"], "sink": {"path": str(folder / "out")}}
-    file = folder / f"{uuid.uuid4().hex}.yaml"
-    file.write_text(yaml.safe_dump(whole | sections))
-    return file
+    return config_file(log, folder / "out", **{"metrics": ["ap@5"], **sections})
 
 
 def last_line(err: str) -> str:

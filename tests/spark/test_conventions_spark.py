@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
@@ -25,6 +24,7 @@ from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import golden, golden_checks, selftest
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ran
+from tests.helpers.logs import config_file
 from tests.helpers.messages import json_cases
 
 ROWS = [
@@ -92,10 +92,9 @@ def test_side_by_side_counts_the_faulty_judgements(call: Call, spark: SparkSessi
     assert "n_faulty_judgements" not in compare_conventions(log(spark), None, BY_SCORE)[0]
     log(spark).write.parquet(f"{tmp_path}/log")
     truth.write.parquet(f"{tmp_path}/truth")
-    source = {"path": f"{tmp_path}/log", "columns": own["columns"]}
-    document = {"source": source, "judgements": {"path": f"{tmp_path}/truth"}, "metrics": "ap@10"}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
-    code, out, _ = call("conventions", "--config", tmp_path / "config.yaml", "--format", "csv")
+    more = {"source": {"columns": own["columns"]}, "judgements": {"path": f"{tmp_path}/truth"}, "metrics": "ap@10"}
+    file = config_file(tmp_path / "log", tmp_path / "out", **more)
+    code, out, _ = call("conventions", "--config", file, "--format", "csv")
     assert code == 0
     header, *lines = csv.reader(out.splitlines())
     assert {line[header.index("n_faulty_judgements")] for line in lines} == {"3"}

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.comparison import UserTable, largest_changes
-from rankmetrics_spark.config import Comparison, Config, from_mapping
+from rankmetrics_spark.config import Comparison, Config
 from rankmetrics_spark.job import run
 from rankmetrics_spark.report import Examples, figures_of_run, has_page_libraries
 from tests.helpers.commands import Call
-from tests.helpers.logs import DATE, Shown, a_list, parquet
+from tests.helpers.logs import DATE, Shown, a_list, config, config_file, parquet
 
 GRADES = {
     ("a", "u1"): [1, 0, 0], ("b", "u1"): [0, 0, 1],  # AP@3: 1 -> 1/3
@@ -23,6 +23,8 @@ GRADES = {
 }  # fmt: skip
 """(experiment, user) -> grades by rank."""
 
+LENIENT: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}}
+
 
 def log_rows() -> list[Shown]:
     rows = [row for (experiment, user), grades in GRADES.items() for row in a_list(grades, user, experiment)]
@@ -30,17 +32,10 @@ def log_rows() -> list[Shown]:
 
 
 def record_of(spark: SparkSession, tmp_path: Path, **changes: Any) -> tuple[Config, dict[str, Any]]:
-    document = {
-        "source": {"path": str(parquet(tmp_path / "log", log_rows()))},
-        "metrics": ["ap@3"],
-        "comparison": {"baseline": "a", "design": "paired"},
-        "quality": {"max_invalid_fraction": 1},
-        "sink": {"path": str(tmp_path / "out")},
-        "report": {"file": str(tmp_path / "r.html"), "examples": 2},
-        "evaluation_date": DATE,
-    }
-    config = from_mapping(document | changes)
-    return config, run(spark, config).record
+    usual = LENIENT | {"metrics": ["ap@3"], "comparison": {"baseline": "a", "design": "paired"}}
+    usual |= {"report": {"file": str(tmp_path / "r.html"), "examples": 2}}
+    settings = config(parquet(tmp_path / "log", log_rows()), tmp_path / "out", **usual | changes)
+    return settings, run(spark, settings).record
 
 
 def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
@@ -127,11 +122,8 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
     call: Call, tmp_path: Path
 ) -> None:
     log, out = parquet(tmp_path / "log", log_rows()), tmp_path / "out"
-    document = {"source": {"path": str(log)}, "metrics": ["ap@3"], "quality": {"max_invalid_fraction": 1},
-                "comparison": {"baseline": "a", "design": "paired"}, "convention": {"gain": {1: 0.5, 2: 1}},
-                "sink": {"path": str(out)}}  # fmt: skip
-    (tmp_path / "c.yaml").write_text(json.dumps(document))
-    assert call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)[0] == 0
+    more = {"comparison": {"baseline": "a", "design": "paired"}, "convention": {"gain": {1: 0.5, 2: 1}}}
+    assert call("evaluate", "--config", config_file(log, out, metrics=["ap@3"], **LENIENT | more))[0] == 0
 
     def page_of(*options: Any) -> tuple[str, str]:
         """The page that a report writes, and stderr."""
@@ -141,7 +133,7 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
 
     page, _ = page_of()
     assert 'id="examples"' not in page and "rankmetrics report --examples 20" in page, "not unasked"
-    for options in (("--examples", 2), ("--examples", 2, "--config", tmp_path / "c.yaml")):
+    for options in (("--examples", 2), ("--examples", 2, "--config", tmp_path / "config.yaml")):
         page, err = page_of(*options)
         data = json.loads(page.partition('id="examples-data">')[2].partition("</script>")[0])
         texts = data["texts"]
@@ -149,7 +141,7 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
         places = {key: texts.index(key) for key in ("a", "b", "u1")}
         rows = data["lists"][f"{places['b']} {places['u1']}"][0]["rows"]
         assert [(rank, texts[item], hit) for rank, item, _, hit in rows] == [(1, "i1", 0), (2, "i2", 0), (3, "i3", 1)]
-    code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--config", tmp_path / "c.yaml")
+    code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--config", tmp_path / "config.yaml")
     assert code == 2 and "its report.examples is 0; allowed: --examples 20 with it" in err
     # In b, another item of u4 is relevant by now: AP@3 is 1/3 in place of the 1/2 that is stored. Then u2 is gone.
     others = [row for row in log_rows() if row[:2] != ("b", "u4")]
@@ -186,13 +178,10 @@ def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call
         tmp_path / "truth.parquet"
     )
     columns = {"experiment": "experiment_id", "user": "user_id", "item": "item_id", "position": "position"}
-    document = {
-        "source": {"path": str(tmp_path / "log.parquet"), "columns": columns},
-        "judgements": {"path": str(tmp_path / "truth.parquet")},
-        "metrics": ["p@2"], "comparison": {"baseline": "a"}, "sink": {"path": str(tmp_path / "out")},
-    }  # fmt: skip
-    (tmp_path / "c.yaml").write_text(json.dumps(document), encoding="utf-8")
-    code, _, err = call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)
+    truth = {"path": str(tmp_path / "truth.parquet")}
+    more: dict[str, Any] = {"judgements": truth, "metrics": ["p@2"], "comparison": {"baseline": "a"}}
+    file = config_file(tmp_path / "log.parquet", tmp_path / "out", source={"columns": columns}, **more)
+    code, _, err = call("evaluate", "--config", file)
     assert code == 0, err
     page, texts = tmp_path / "page.html", []
     for more in ((), ("--examples", "1")):
@@ -226,14 +215,9 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
 
 
 def test_compare_lists_losses_and_gains(call: Call, tmp_path: Path) -> None:
-    document = {
-        "source": {"path": str(parquet(tmp_path / "log", log_rows()))},
-        "metrics": ["ap@3", "rr"],
-        "quality": {"max_invalid_fraction": 1},
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    (tmp_path / "c.yaml").write_text(json.dumps(document))
-    assert call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)[0] == 0
+    log = parquet(tmp_path / "log", log_rows())
+    file = config_file(log, tmp_path / "out", metrics=["ap@3", "rr"], **LENIENT)
+    assert call("evaluate", "--config", file)[0] == 0
     compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
     code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json")
     assert code == 0, err

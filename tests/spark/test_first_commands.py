@@ -11,13 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import EXAMPLES, example_text, from_mapping, load, parse
 from rankmetrics_spark.engines import is_laptop
 from tests.helpers.commands import ROOT, Call, Typed, ran
-from tests.helpers.logs import DATE, a_list, parquet
+from tests.helpers.logs import DATE, a_list, config_file, parquet
 from tests.helpers.readme import blocks
 
 COMPLETION = (ROOT / "docs" / "completion.md").read_text(encoding="utf-8")
@@ -26,14 +25,7 @@ LOG = [*a_list([0, 1, 0], "u", "a"), *a_list([1, 0, 0], "u", "b"), *a_list([0, 0
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    document = {
-        "source": {"path": str(parquet(tmp_path / "log", LOG))},
-        "metrics": ["ap@3"],
-        "sink": {"path": str(tmp_path / "unused")},
-        "evaluation_date": DATE,
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
-    return tmp_path / "config.yaml"
+    return config_file(parquet(tmp_path / "log", LOG), tmp_path / "unused", metrics=["ap@3"])
 
 
 def means(out: str) -> dict[str, float]:

@@ -9,13 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import compare, evaluate
-from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.sinks import read
 from rankmetrics_spark.statistics import permuted_p
+from tests.helpers.logs import config
 
 
 def log(first_hits: dict[str, list[int | None]], length: int = 10, **columns: Any) -> pd.DataFrame:
@@ -61,15 +62,13 @@ def test_a_population_of_other_users_is_warned_of(spark: SparkSession) -> None:
 
 def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkSession, tmp_path: Path) -> None:
     SKIPPED.to_csv(tmp_path / "log.csv", index=False)
-    document = {
-        "source": {"path": str(tmp_path / "log.csv"), "format": "csv"},
-        "metrics": ["rr"],
-        "convention": {"zero_relevant": "skip"},
-        "evaluation_date": "2026-11-08",
-        "comparison": {"baseline": "control"},
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    run(spark, from_mapping(document))
+
+    def of_day(day: str, zero_relevant: str, **more: Any) -> Config:
+        """The config of a day."""
+        more |= {"convention": {"zero_relevant": zero_relevant}, "comparison": {"baseline": "control"}}
+        return config(tmp_path / "log.csv", tmp_path / "out", metrics=["rr"], evaluation_date=day, **more)
+
+    run(spark, of_day("2026-11-08", "skip"))
     (row,) = read(spark, str(tmp_path / "out" / "comparisons")).collect()
     # 137 / 300 of those with a hit at ranks 1 to 5; 120 of 420 have 1 / 8 instead.
     mean = np.mean([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
@@ -82,13 +81,9 @@ def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkS
     stored = compare(read(spark, str(tmp_path / "out" / "user_metrics")), "control").collect()
     assert [(each["note"], each["better"]) for each in stored] == [(SAID, None)]
     with pytest.raises(RankmetricsError, match="the test of MRR of new against control is not trustworthy: 60 %"):
-        run(
-            spark,
-            from_mapping(document | {"gates": [{"metric": "rr", "trusted": True}], "evaluation_date": "2026-11-09"}),
-        )
+        run(spark, of_day("2026-11-09", "skip", gates=[{"metric": "rr", "trusted": True}]))
     # Counted with 0, the same users are compared, and more of them have a hit in new.
-    document["convention"] = {"zero_relevant": "zero"}
-    run(spark, from_mapping(document | {"evaluation_date": "2026-11-10"}))
+    run(spark, of_day("2026-11-10", "zero"))
     (row,) = read(spark, str(tmp_path / "out" / "comparisons")).where("evaluation_date = '2026-11-10'").collect()
     assert row["note"] is None and row["difference"] == pytest.approx(120 / 8 / 500)
 
@@ -109,17 +104,10 @@ def test_lists_without_a_value_are_counted_within_a_user(spark: SparkSession) ->
 def test_an_experiment_without_a_hit_fails_the_limit_of_a_drop(spark: SparkSession, tmp_path: Path) -> None:
     frame = log({"control": [1] * 15 + [None] * 15, "new": [None] * 12})
     frame.to_csv(tmp_path / "log.csv", index=False)
-    config = from_mapping(
-        {
-            "source": {"path": str(tmp_path / "log.csv"), "format": "csv"},
-            "metrics": ["rr"],
-            "comparison": {"baseline": "control", "margin": {"rr": 0.1}},
-            "gates": [{"metric": "rr", "max_drop": 0.1}],
-            "sink": {"path": str(tmp_path / "out")},
-        }
-    )
+    request = {"comparison": {"baseline": "control", "margin": {"rr": 0.1}}, "metrics": ["rr"]}
+    gates = [{"metric": "rr", "max_drop": 0.1}]
     with pytest.raises(RankmetricsError, match=r"MRR of new fell by 0\.5000 \(0\.500 → 0\.000\) against control"):
-        run(spark, config)
+        run(spark, config(tmp_path / "log.csv", tmp_path / "out", gates=gates, **request))
 
 
 def test_days_are_summed_for_each_metric(spark: SparkSession) -> None:

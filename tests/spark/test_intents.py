@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, metric_udf, run
@@ -18,7 +17,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call
-from tests.helpers.logs import averages, by_user, config, exact
+from tests.helpers.logs import averages, by_user, config, config_file, exact
 from tests.helpers.messages import messages
 from tests.oracles import Graded, One, by_definition
 
@@ -359,17 +358,11 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
         )
     ]
     log_of(spark, rows).write.parquet(str(tmp_path / "log"))
-    document = {
-        "source": {"path": str(tmp_path / "log"), "columns": COLUMNS},
-        "metrics": ["distinct@2", "alpha_ndcg@2"],
-        "comparison": {"baseline": "control"},
-        "gates": [{"metric": "distinct@2", "max_drop": 0.1}],
-        **({"report": str(tmp_path / "report.html")} if has_page_libraries() else {}),
-        "sink": {"path": str(tmp_path / "out")},
-        "evaluation_date": "2026-11-20",
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
-    code, out, err = call("evaluate", "--config", tmp_path / "config.yaml", "--format", "json")
+    more: dict[str, Any] = {"report": str(tmp_path / "report.html")} if has_page_libraries() else {}
+    more |= {"metrics": ["distinct@2", "alpha_ndcg@2"], "comparison": {"baseline": "control"}}
+    gates = [{"metric": "distinct@2", "max_drop": 0.1}]
+    file = config_file(tmp_path / "log", tmp_path / "out", source={"columns": COLUMNS}, gates=gates, **more)
+    code, out, err = call("evaluate", "--config", file, "--format", "json")
     assert code == 0, err
     result = {row["metric"]: row for row in json.loads(out)["comparisons"]}
     assert [result["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]

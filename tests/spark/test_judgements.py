@@ -8,11 +8,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.report import checks, figures_of, local_tables
-from tests.helpers.logs import Shown, averages, by_user, impressions, judgements
+from tests.helpers.logs import Shown, averages, by_user, config, impressions, judgements
 
 SHOWN = "experiment_id string, user_id string, item_id string, position int"
 JUDGED_POPULATION = {"population": "judged"}
@@ -178,18 +177,8 @@ def test_rows_of_users_without_judgements_are_counted_in_every_population(spark:
         str(tmp_path / "truth")
     )
     for population, users in (("shown", 2), ("both", 1), ("judged", 1), ("either", 2)):
-        outcome = run(
-            spark,
-            from_mapping(
-                {
-                    "source": {"path": str(tmp_path / "log")},
-                    "judgements": {"path": str(tmp_path / "truth")},
-                    "metrics": ["ap@2"],
-                    "convention": {"preset": "standard", "population": population},
-                    "sink": {"path": str(tmp_path / population)},
-                }
-            ),
-        )
+        more = {"judgements": {"path": str(tmp_path / "truth")}, "convention": {"population": population}}
+        outcome = run(spark, config(tmp_path / "log", tmp_path / population, metrics=["ap@2"], **more))
         assert outcome.record["rows"] == {"in": 3, "evaluated": 3, "quarantined": 0}
         # The judged user's only relevant item is at rank 2: AP = 1 / 2.
         (row,) = outcome.experiment_metrics.collect()

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
-from tests.helpers.logs import DATE, a_list, parquet
+from tests.helpers.logs import a_list, config_file, parquet
 
 
 def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: SparkSession, tmp_path: Path) -> None:
@@ -16,15 +15,9 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
         worse = [0] * (1 + u % 3) + [1]
         for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse[1:] if u % 2 else [0, *worse])):
             rows += a_list(grades, f"u{u}", name)
-    parquet(tmp_path / "log", rows)
-    whole = {
-        "source": {"path": str(tmp_path / "log")},
-        "metrics": ["ap@5"],
-        "sink": {"path": str(tmp_path / "out")},
-        "comparison": {"baseline": "a", "looks": "any", "tuning_users": 12},
-    }
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(whole))
-    code, out, err = call("evaluate", "--config", tmp_path / "config.yaml", "--date", DATE, "--format", "table")
+    request = {"baseline": "a", "looks": "any", "tuning_users": 12}
+    file = config_file(parquet(tmp_path / "log", rows), tmp_path / "out", metrics=["ap@5"], comparison=request)
+    code, out, err = call("evaluate", "--config", file, "--format", "table")
     assert code == 0, err
     verdict = [line for line in out.splitlines() if " on MAP@5: " in line]
     assert len(verdict) == 2

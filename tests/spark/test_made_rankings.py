@@ -6,15 +6,15 @@ They stand in for those of ``test_real_data.py`` where their folder is absent; c
 
 from math import log2
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from scipy import stats
 
 from rankmetrics_spark import run
-from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.sinks import read
-from tests.helpers.logs import averages, by_user
+from tests.helpers.logs import averages, by_user, config
 
 # d9 of topic 1 is never shown by `first`; a negative grade is not relevant; topic 3 is missing from `first`.
 QRELS = """\
@@ -56,15 +56,10 @@ AP = {
 def test_a_run_and_its_judgements_have_the_values_of_trec_eval(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "made.run").write_text(FIRST + SECOND)
     (tmp_path / "made.qrels").write_text(QRELS)
-    document = {
-        "source": {"format": "trec_run", "path": str(tmp_path / "made.run")},
-        "judgements": {"format": "trec_qrels", "path": str(tmp_path / "made.qrels")},
-        "metrics": ["ap", "ndcg", "p@5", "rr"],
-        "convention": "trec_eval",
-        "comparison": {"baseline": "first"},
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    done = run(spark, from_mapping(document))
+    judged = {"format": "trec_qrels", "path": str(tmp_path / "made.qrels")}
+    more: dict[str, Any] = {"convention": "trec_eval", "comparison": {"baseline": "first"}, "judgements": judged}
+    more |= {"source": {"format": "trec_run"}, "metrics": ["ap", "ndcg", "p@5", "rr"]}
+    done = run(spark, config(tmp_path / "made.run", tmp_path / "out", **more))
     result = by_user(read(spark, f"{done.path}/user_metrics"))
     assert {key: row["ap"] for key, row in result.items()} == pytest.approx(AP, abs=1e-15)
     ideal = 2 / log2(2) + 1 / log2(3) + 1 / log2(4)

@@ -16,6 +16,7 @@ from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.road import Tables
 from tests.helpers.commands import Call
+from tests.helpers.logs import config_file
 
 PERCENTILES = [50, 90, 99.9]
 METRICS = {"ap@3": "ap_at_3", "average_rank": "average_rank", "cg@2": "cg_at_2"}
@@ -141,10 +142,8 @@ def test_rows_without_an_experiment_and_values_that_cannot_be_summed_have_percen
 def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     log().to_parquet(tmp_path / "log.parquet")
     out = tmp_path / "out"
-    config = {"source": {"path": str(tmp_path / "log.parquet")}, "metrics": [*METRICS], "sink": {"path": str(out)},
-              "percentiles": PERCENTILES, "evaluation_date": "2026-11-21", "comparison": {"bootstrap": True,
-              "baseline": "a"}}  # fmt: skip
-    (tmp_path / "config.yaml").write_text(json.dumps(config), encoding="utf-8")
+    more = {"percentiles": PERCENTILES, "comparison": {"bootstrap": True, "baseline": "a"}}
+    config_file(tmp_path / "log.parquet", out, metrics=[*METRICS], evaluation_date="2026-11-21", **more)
     code, shown, err = call("evaluate", "-c", tmp_path / "config.yaml")
     assert code == 0, err
     users = read(spark, out / "user_metrics").toPandas()

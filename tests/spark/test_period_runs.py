@@ -15,7 +15,7 @@ from rankmetrics_spark.report import figures_of_output, figures_of_period, has_p
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
-from tests.helpers.logs import a_list, parquet
+from tests.helpers.logs import a_list, config_file, parquet
 from tests.helpers.messages import messages
 
 
@@ -338,12 +338,7 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
 
 def test_a_backfill_runs_the_days_before_one_whose_log_is_not_there_yet(call: Call, tmp_path: Path) -> None:
     parquet(tmp_path / DAYS[0], a_list([0, 1]))
-    config = {
-        "source": {"path": str(tmp_path / "{date}")},
-        "metrics": ["ap@5"],
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    config_file(tmp_path / "{date}", tmp_path / "out", metrics=["ap@5"])
     for days, stopped in (
         (DAYS[:2], [f"stopped at {DAYS[1]}; published: {DAYS[0]}"]),
         # The first day is looked for before an engine is started.

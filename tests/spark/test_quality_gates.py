@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, metric_udf, parse, run
@@ -86,15 +85,9 @@ FAULTY_JUDGEMENTS = "reasons: unreadable_relevance 2, null_item 1"
 def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path:
     """A config of one list, whose relevance is looked up in a file of CSV."""
     (folder / "truth.csv").write_text(judged)
-    document = {
-        "source": {"path": str(logs.parquet(folder / "log", logs.a_list([None] * 3))), "columns": {"relevance": None}},
-        "judgements": {"path": str(folder / "truth.csv")},
-        "metrics": ["ap"],
-        "quality": quality,
-        "sink": {"path": str(folder / "out")},
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
-    return folder / "config.yaml"
+    log, truth = logs.parquet(folder / "log", logs.a_list([None] * 3)), {"path": str(folder / "truth.csv")}
+    more: dict[str, Any] = {"source": {"columns": {"relevance": None}}, "judgements": truth, "quality": quality}
+    return logs.config_file(log, folder / "out", metrics=["ap"], **more)
 
 
 @pytest.mark.outcome(

@@ -134,16 +134,11 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
 def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("1 Q0 d1 1 0.5 tag\n1 Q0 d2 2\n1 Q0 d3 3 high tag\n")
     (tmp_path / "qrels.txt").write_text("1 0 d1 1\n")
-    document = {
-        "source": {"format": "trec_run", "path": str(tmp_path / "run.txt")},
-        "judgements": {"format": "trec_qrels", "path": str(tmp_path / "qrels.txt")},
-        "quality": {"max_invalid_fraction": 1},
-        "metrics": ["ap"],
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    done = run(spark, from_mapping(document))
-    assert done.record["quarantine_reasons"] == {"null_experiment": 1, "unreadable_score": 1}
-    assert done.record["rows"] == {"in": 3, "evaluated": 1, "quarantined": 2}
+    source = {"format": "trec_run", "path": str(tmp_path / "run.txt")}
+    judged = {"format": "trec_qrels", "path": str(tmp_path / "qrels.txt")}
+    record = made.run_record(spark, source, tmp_path / "out", judgements=judged)
+    assert record["quarantine_reasons"] == {"null_experiment": 1, "unreadable_score": 1}
+    assert record["rows"] == {"in": 3, "evaluated": 1, "quarantined": 2}
 
 
 @pytest.mark.outcome(

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError, OutputError
-from tests.helpers.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, only_records, parquet
+from tests.helpers.logs import SCHEMA, Shown, a_list, averages, by_user, config, only_records, parquet
 
 pytestmark = pytest.mark.compiled
 
@@ -142,14 +141,8 @@ def with_judgements(spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, .
     # Not by the engine: Sail writes no file for a table without rows.
     truth = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     pq.write_table(truth, tmp_path / "truth" / "0.parquet")
-    document = {
-        "source": {"path": str(tmp_path / "log"), "columns": {"relevance": None}},
-        "judgements": {"path": str(tmp_path / "truth")},
-        "metrics": "rr",
-        "evaluation_date": DATE,
-        "sink": {"path": str(tmp_path / "out")},
-    }
-    return run(spark, from_mapping(document))
+    more = {"source": {"columns": {"relevance": None}}, "judgements": {"path": str(tmp_path / "truth")}}
+    return run(spark, config(tmp_path / "log", tmp_path / "out", metrics="rr", **more))
 
 
 TEXTS = "user_id string, item_id string, relevance int"
