@@ -38,8 +38,16 @@ def test_a_constant_metric_differs_by_0_with_p_1(make: Any) -> None:
     assert (row["difference"], row["p_value"], row["better"]) == (0, 1, None)
 
 
-# 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
-@pytest.mark.parametrize(("make", "p"), [(table, 2 / 2**9), (lambda arms: apart(**arms), 2 / 48_620)])
+# 2 of 2**9 signs, 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, and 1 of 55 ways to choose 2 of 11, give a
+# difference of this size.
+@pytest.mark.parametrize(
+    ("make", "p"),
+    [
+        (table, 2 / 2**9),
+        (lambda arms: apart(**arms), 2 / 48_620),
+        (lambda arms: apart(a=arms["a"], b=[0.5] * 2), 1 / 55),
+    ],
+)
 def test_two_constants_of_nine_users_are_different(make: Any, p: float) -> None:
     row = one(make({"a": [0.3] * 9, "b": [0.5] * 9}))
     assert row["difference"] == pytest.approx(0.2, abs=1e-15)
