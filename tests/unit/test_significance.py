@@ -107,6 +107,18 @@ def test_users_who_are_all_alike_count_with_what_they_leave_open(counts: tuple[i
             assert result.excludes_zero[0] == (fisher < 0.05) and fisher / 2 < result.p_value[0] < max(6 * fisher, 0.01)
 
 
+@pytest.mark.parametrize("values", [[], [0.5]])
+def test_below_two_users_nothing_is_tested(values: list[float]) -> None:
+    few, many = st.Moments.of(values), st.Moments.of([0.1, 0.2, 0.6])
+    for result in (st.paired_t(few, 0.95), st.welch(few, many, 0.95), st.welch(many, few, 0.95)):
+        assert np.isnan([result.standard_error, result.df, result.ci_low, result.ci_high, result.p_value]).all()
+        assert np.isnan(st.minimum_detectable_effect(result.standard_error, result.df, 0.95)).all()
+        assert np.isnan(st.users_needed(len(values), result.difference, result.standard_error, 0.95)).all()
+    for result in (relative_of_pair(st.PairMoments(few, few, few)), relative_of(many, few)):
+        assert np.isnan(shown_of(result)[1:]).all()
+    assert np.isnan(st.effect_size_paired(few)).all() and np.isnan(st.effect_size_independent(few, many)).all()
+
+
 def test_no_pairs_give_no_rows() -> None:
     none = moments(np.zeros((0, 3)))
     assert st.paired_t(none, 0.95).p_value.tolist() == st.welch(none, none, 0.95).p_value.tolist() == []
