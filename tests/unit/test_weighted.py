@@ -252,6 +252,20 @@ def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> 
     assert users.squares.tolist() == [4.0 + 4.0 + 25.0, 1.5**2]
 
 
+def test_the_order_of_the_rows_changes_no_bit() -> None:
+    rng = np.random.default_rng(8)
+    rows = [
+        (int(rng.integers(3)), int(rng.integers(1, 9)), int(rng.integers(12)), float(rng.integers(2)), rng.random())
+        for _ in range(200)
+    ]
+    result = [wt.weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
+    values = [[wt.user_values(one, metric, one.weight)[1] for metric in METRICS] for one in result]
+    for other in values[1:]:
+        assert [[*map(np.ndarray.tolist, arrays(v))] for v in other] == [
+            [*map(np.ndarray.tolist, arrays(v))] for v in values[0]
+        ]
+
+
 def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
     weighting = wt.Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
     result = {name: w.tolist() for w, names in wt.weights_of(np.array([1.0, 20.0]), weighting) for name in names}
