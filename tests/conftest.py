@@ -1,7 +1,5 @@
 """Fixtures for every test. The first test that needs Spark starts one session for all tests of its process."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
@@ -79,7 +77,7 @@ def shows(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session")
-def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """The session that all tests of a process share. A start takes seconds, and a restart would lose the warm JVM."""
     option = pytestconfig.getoption
     # One thread has found what two hide: nothing then stands between a step of the engine and the next one. With
@@ -93,7 +91,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 def session_of(
     engine: str, remote: str | None = None, warehouse: str | None = None, compiled: bool = False, threads: int = 1
-) -> SparkSession:
+) -> "SparkSession":
     """A session on an engine; tables of the catalog tests are written to the warehouse."""
     settings = {
         # The tables are small, so more partitions would only mean more tasks.

@@ -1,7 +1,5 @@
 """Measures the cost of a run besides time: jobs, bytes, rows, memory, and the shuffles of the plan."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -5,8 +5,6 @@ seconds count instead of seconds, because other programs take a machine's time a
 least of the rounds, because other programs can only add to them, by emptying caches.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,7 +51,7 @@ class Ratio:
     spread: float
 
     @classmethod
-    def of(cls, mine: Sequence[float], other: Sequence[float], parts: int) -> Ratio:
+    def of(cls, mine: Sequence[float], other: Sequence[float], parts: int) -> "Ratio":
         """From the CPU seconds of both sides in each round.
 
         >>> Ratio.of([3.0, 6.0, 4.0, 9.0], [2.0, 9.0, 2.0, 4.0], parts=2)

@@ -1,7 +1,5 @@
 """A page of the report in a real browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +24,7 @@ class Opened:
     requests: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, file: Path, browser: Browser, **options: Any) -> Opened:
+    def of(cls, file: Path, browser: Browser, **options: Any) -> "Opened":
         result = cls(browser.new_context(**{"viewport": DESK, **options}).new_page())
 
         def console(message: ConsoleMessage) -> None:

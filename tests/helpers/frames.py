@@ -1,7 +1,5 @@
 """Lists with scores as columns of an Arrow batch: tests call the same functions as the Python worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,7 +57,7 @@ def values(
 
 
 @contextmanager
-def calls_of_the_jvm(spark: SparkSession) -> Iterator[list[str]]:
+def calls_of_the_jvm(spark: "SparkSession") -> Iterator[list[str]]:
     """The calls that a classic session makes meanwhile; not those that only release an object."""
     client: Any = type(spark._jvm._gateway_client)
     calls: list[str] = []

@@ -4,8 +4,6 @@
 give the same values, or to refuse the expression.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -93,7 +91,7 @@ def expressions() -> dict[str, str]:
     return result
 
 
-def digests(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
+def digests(rows: "DataFrame", sql: Mapping[str, str]) -> dict[str, str]:
     """Expression -> digest of its values, one query for sixteen of them.
 
     Args:
@@ -110,7 +108,7 @@ def digests(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def _batch(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
+def _batch(rows: "DataFrame", sql: Mapping[str, str]) -> dict[str, str]:
     from pyspark.sql import functions as F
 
     columns = [F.expr(text).alias(f"c{at}") for at, text in enumerate(sql.values())]
@@ -118,7 +116,7 @@ def _batch(rows: DataFrame, sql: Mapping[str, str]) -> dict[str, str]:
     return {name: digest(row[at + 1] for row in answer) for at, name in enumerate(sql)}
 
 
-def _alone(rows: DataFrame, name: str, text: str) -> str:
+def _alone(rows: "DataFrame", name: str, text: str) -> str:
     try:
         return _batch(rows, {name: text})[name]
     except Exception:

@@ -3,8 +3,6 @@
 The process has neither what a test has changed in the program nor the tables of its session.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -73,7 +71,7 @@ def main(engine: str) -> None:
     read, again, compare, answers = sources.read, _Derived.again, _Derived.compare, sys.stdout
     asked: dict[str, str] = {}
 
-    def shuffled(*arguments: Any) -> DataFrame:
+    def shuffled(*arguments: Any) -> "DataFrame":
         return read(*arguments).repartition(3).sortWithinPartitions(F.rand(7))
 
     def of_run(method: Any) -> Any:

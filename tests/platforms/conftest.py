@@ -1,7 +1,5 @@
 """Fixtures of the platform suites: a browser, and pages of the report in it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> "Iterator[Browser]":
     from playwright.sync_api import sync_playwright
 
     from tests.helpers.browser import FLAGS
@@ -31,14 +29,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def opened(browser: "Browser", tmp_path: Path) -> "Iterator[Callable[..., Opened]]":
     """Open the page of an output folder or of figures; afterwards, it has reported no error and asked for nothing."""
     from rankmetrics_spark.report import MOST_BYTES, figures_of, local_tables, page
     from tests.helpers.browser import Opened
 
     pages: list[Opened] = []
 
-    def open_page(output: Path | Figures, **options: Any) -> Opened:
+    def open_page(output: "Path | Figures", **options: Any) -> "Opened":
         file = tmp_path / f"report-{len(pages)}.html"
         shown = figures_of(local_tables(str(output))) if isinstance(output, Path) else output
         file.write_text(page(shown), encoding="utf-8")

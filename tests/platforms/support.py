@@ -1,7 +1,5 @@
 """Shared helpers of the platform tests: the built package, processes with cleanup, a standalone cluster on loopback."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -122,7 +120,7 @@ class Running:
     log: Path
 
     @classmethod
-    def start(cls, command: Sequence[str], log: Path, environment: dict[str, str], cwd: Path) -> Running:
+    def start(cls, command: Sequence[str], log: Path, environment: dict[str, str], cwd: Path) -> "Running":
         with log.open("wb") as file:
             process = subprocess.Popen(
                 command,

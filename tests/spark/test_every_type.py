@@ -1,7 +1,5 @@
 """Every type of Arrow as an id, a relevance and a rank: the same outcome on every engine."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +33,7 @@ class Case(NamedTuple):
     numbers: list[float | None] | None
     only: str | None = None
 
-    def on(self, spark: SparkSession) -> Case:
+    def on(self, spark: SparkSession) -> "Case":
         return self if self.only in (None, engine_of(spark)) else Case(self.values, None, None)
 
 

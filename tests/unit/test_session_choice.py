@@ -1,7 +1,5 @@
 """On which session a command runs, which sessions it stops, and how it ends. No test starts Spark."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -45,7 +43,7 @@ class Builder:
         self.platform: Session | Exception = Session("platform")
         self.named = False
 
-    def appName(self, name: str) -> Builder:
+    def appName(self, name: str) -> "Builder":
         self.named = True
         return self
 
