@@ -19,6 +19,13 @@ Typed = Callable[..., None]
 """Type of the fixture ``typed``: takes the text of stdin."""
 
 
+def ok(call: Call, *arguments: object) -> tuple[str, str]:
+    """Stdout and stderr of a command that must succeed."""
+    code, out, err = call(*arguments)
+    assert code == 0, err
+    return out, err
+
+
 class Terminal(io.StringIO):
     """A stream that says that it is a terminal."""
 

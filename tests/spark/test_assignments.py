@@ -23,7 +23,7 @@ from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, M
 from rankmetrics_spark.job import verify
 from rankmetrics_spark.report import figures_of_period
 from rankmetrics_spark.tools import sample
-from tests.helpers.commands import Call, Terminal, Typed
+from tests.helpers.commands import Call, Terminal, Typed, ok
 from tests.helpers.logs import config, csv_file
 from tests.helpers.messages import messages
 from tests.tables_page import tables
@@ -601,16 +601,12 @@ def test_init_takes_a_table_of_assignments(spark: SparkSession, call: Call, tmp_
         rows.to_csv(file, index=False) if format == "csv" else rows.to_parquet(file)
     written = tmp_path / "first.yaml"
     more = [word for name in ("events", "assignments") for word in (f"--{name}", files[name])]
-    code, _, err = call("init", files["impressions"], *more, "-o", written)
-    assert code == 0, err
+    ok(call, "init", files["impressions"], *more, "-o", written)
     found = load(written)
     assert found.source.columns["experiment"] is None and found.source.columns["time"] == "shown_at"
     assert {test: own.baseline for test, own in found.tests.items()} == {"layout": "control", "ranker": "old"}
     more = [word for each in ("metrics=ap@3,ndcg@3", "events.within=1h") for word in ("--set", each)]
-    code, _, err = call(
-        "evaluate", "-c", written, "-o", tmp_path / "out", "--date", "2026-11-20", "--format", "json", *more
-    )
-    assert code == 0, err
+    ok(call, "evaluate", "-c", written, "-o", tmp_path / "out", "--date", "2026-11-20", "--format", "json", *more)
     users, means = (read(spark, tmp_path / "out" / name).collect() for name in ("user_metrics", "experiment_metrics"))
     check_golden(users, means)
 

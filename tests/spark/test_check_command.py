@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, config_file, parquet
 from tests.helpers.messages import cases
 
@@ -18,8 +18,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Path) -> None:
-    code, out, err = call("check", config, "--format", "json")
-    assert code == 0, err
+    out, err = ok(call, "check", config, "--format", "json")
     result = json.loads(out)
     size = (config.parent / "log" / "part-0.parquet").stat().st_size
     assert result == {
@@ -51,8 +50,7 @@ def test_it_reads_judgements_of_a_machine_in_a_table_of_their_own(call: Call, co
     log = config.parent / "log"
     both = ("--set", f"judgements.path={log}", "--set", f"machine_judgements.path={log}")
     both += ("--set", "judgements.human_sample=random", "--set", "source.columns.relevance=null")
-    code, out, err = call("check", config, "--format", "json", *both)
-    assert code == 0, err
+    out, _ = ok(call, "check", config, "--format", "json", *both)
     assert json.loads(out)["judgements"].startswith(f"parquet, {log}")
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import read, run
 from rankmetrics_spark.errors import MetricGateError, QualityError
 from rankmetrics_spark.report import has_page_libraries
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import DATE, Shown, a_list, config, config_file, only_records, parquet
 
 EARLIER = "2026-11-19"
@@ -39,8 +39,7 @@ KEPT = [{"metric": "ap@5", "min": 0.25, "max_drop": 0.125}]
 
 
 def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession, tmp_path: Path) -> None:
-    code, out, err = call("evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE, "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE, "--format", "json")
     rows = by_name(row.asDict() for row in read(spark, str(tmp_path / "out" / "checks")).collect())
     assert {(str(row["evaluation_date"]), row["segment"]) for row in rows.values()} == {(DATE, "all")}
     numbers = {key: (row["status"], row["observed"], row["limit"], row["margin"]) for key, row in rows.items()}
@@ -65,9 +64,8 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
     )
     printed = by_name(json.loads(out)["checks"])
     assert {key: {name: row[name] for name in printed[key]} for key, row in rows.items()} == printed
-    code, out, _ = call("evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE,
+    out, _ = ok(call, "evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE,
                         "--format", "csv", "--table", "checks")  # fmt: skip
-    assert code == 0
     lines = by_name(csv.DictReader(io.StringIO(out)))
     assert lines.keys() == rows.keys() and lines["b", "max_drop"]["margin"] == "0.625"
 
@@ -130,8 +128,7 @@ def test_a_gate_can_refuse_a_split_that_is_off(call: Call, tmp_path: Path) -> No
     # A split as planned is published.
     request = {"baseline": "a", "shares": {"a": 0.95, "b": 0.05}}
     file = document(tmp_path, source=source, comparison=request, gates=trusted, quality={})
-    code, out, err = call("evaluate", "--config", file, "--date", DATE, "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", file, "--date", DATE, "--format", "json")
     assert "? no verdict" not in call("evaluate", "--config", file, "--date", DATE)[1]
     row = by_name(json.loads(out)["checks"])["b", "trusted"]
     assert (row["status"], row["sentence"]) == ("ok", "the test of MAP@5 of b against a is not in doubt")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.helpers.commands import ROOT, Call, command, ran, spark_environment
+from tests.helpers.commands import ROOT, Call, command, ok, ran, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 from tests.helpers.messages import cases, messages
 
@@ -40,8 +40,7 @@ def error_line(err: str) -> str:
 
 @pytest.mark.both_engines
 def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
-    code, out, err = call("evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
-    assert code == 0
+    out, err = ok(call, "evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
     result = json.loads(out)
     assert {(row["experiment_id"], row["metric"]): row["mean"] for row in result["means"]} == {
         ("a", "ap@5"): 1 / 2,
@@ -79,8 +78,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
         "quality": {"max_invalid_fraction": 1},
         "sink": {"path": str(tmp_path / "out")},
     }
-    code, out, err = call("evaluate", "--config", write(tmp_path, document))
-    assert code == 0, err
+    out, err = ok(call, "evaluate", "--config", write(tmp_path, document))
     lines = [line for line in out.splitlines() if any(name in line for name in names)]
     assert len(lines) == len(names) and all(line.count("±") == 0 and line.count("│") == 11 for line in lines)
     assert "left out: duplicate_item 1, null_item 1" in err
@@ -112,8 +110,7 @@ def test_a_document_has_the_verdict_and_the_table_on_stdout(
     call: Call, tmp_path: Path, document: dict[str, Any]
 ) -> None:
     file = write(tmp_path, document | {"metrics": "ap@5"})
-    code, out, err = call("evaluate", "--config", file, "--format", "markdown")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", file, "--format", "markdown")
     rows = [line.strip("| ").split(" | ") for line in out.splitlines() if line.startswith("|")]
     assert [row[:2] for row in rows[2:]] == [["b", "1"], ["a", "1"]]
     # The best mean is bold.
@@ -133,8 +130,7 @@ def test_verdict_and_warnings_reach_a_stream_in_every_format(
             for row in a_list(grades, f"u{n}", name)]  # fmt: skip
     gates = {"quality": {"gates": {"short_rate": {"warn": 0.5}}}, "comparison": {"baseline": "a"}, "metrics": ["ap@5"]}
     document["source"]["path"] = str(parquet(tmp_path / "long log", rows))
-    code, out, err = call("evaluate", "--config", write(tmp_path, document | gates), "--format", style)
-    assert code == 0, err
+    out, err = ok(call, "evaluate", "--config", write(tmp_path, document | gates), "--format", style)
     message = (out + err).replace("\\@", "@")
     assert "b beats a on " in message and "warning: " in message and "short_rate" in message
     assert style != "table" or all(text in out for text in ("MAP@5", "0.5000", "1.0000"))
@@ -157,8 +153,7 @@ def test_a_compared_run_prints_one_object_or_one_table_of_csv(
     assert (row["ci_low"], "NaN" in out) == (None, False)
     tables = {}
     for name in ("means", "comparisons"):
-        code, out, err = call("evaluate", "--config", file, "--format", "csv", "--table", name, "--date", DATE)
-        assert code == 0, err
+        out, _ = ok(call, "evaluate", "--config", file, "--format", "csv", "--table", name, "--date", DATE)
         tables[name] = list(csv.DictReader(io.StringIO(out)))
     assert [(each["experiment_id"], float(each["mean"])) for each in tables["means"]] == [("a", 1 / 2), ("b", 1)]
     (each,) = tables["comparisons"]

@@ -19,7 +19,7 @@ from rankmetrics_spark import compare
 from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.errors import ConfigError, InputError, raised_by_python
 from rankmetrics_spark.sinks import read
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import DATE, SCHEMA, a_list, config_file, exact, impressions, only_records, parquet
 from tests.helpers.messages import messages
 
@@ -273,10 +273,8 @@ def last_line(err: str) -> str:
 def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     request = {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}}
     gates = [{"metric": "ap@5", "max_drop": 0.0}, {"metric": "ap@5", "min": 0.25}]
-    code, out, err = call(
-        "evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE, "--format", "table"
-    )
-    assert code == 0, err
+    file = document(tmp_path, comparison=request, gates=gates)
+    out, _ = ok(call, "evaluate", "--config", file, "--date", DATE, "--format", "table")
     verdict = [line for line in out.splitlines() if " on MAP@5: " in line]
     assert verdict[0].startswith("b beats a on MAP@5: 0.") and "p < 0.001 after Holm (2 comparisons)" in verdict[0]
     assert verdict[1].startswith("c against a on MAP@5: no difference shown, ")
@@ -295,8 +293,7 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
 
     # The command on what was written gives the same rows, and adds what was asked for.
     options = ("--baseline", "a", "--set", "wilcoxon=true", "--set", "bootstrap.replicates=99", "--format", "json")
-    code, out, err = call("compare", "--input", tmp_path / "out", *options, "--losses", 2)
-    assert code == 0, err
+    out, err = ok(call, "compare", "--input", tmp_path / "out", *options, "--losses", 2)
     result = json.loads(out)
     assert result["losses"] == [] and result["evaluation_date"] == DATE
     assert [text.partition(" on ")[0] for text in result["verdict"][:2]] == ["b beats a", "c against a"]
@@ -347,8 +344,7 @@ def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSessi
     assert call("evaluate", "--config", document(tmp_path), "--date", "2026-11-19")[0] == 0
     # Less what was there before, nothing is left of what differs between users of c, which is a: so there is no bound.
     gates = [{"metric": "ap@5", "max_drop": 0.01, "on": "point", "experiment": "c"}]
-    code, out, err = call("evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE)
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", document(tmp_path, comparison=request, gates=gates), "--date", DATE)
     assert " with CUPED, p = 1.000" in out
     assert "no interval, since earlier values explain all that differs between users" in out
     rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
@@ -386,8 +382,7 @@ def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_pa
     (tmp_path / "log.csv").write_text("\n".join(lines))
     request = {"baseline": "a", "cuped": {"column": "earlier"}}
     config = document(tmp_path, source={"format": "csv", "path": str(tmp_path / "log.csv")}, comparison=request)
-    code, _, err = call("evaluate", "--config", config, "--date", DATE)
-    assert code == 0, err
+    ok(call, "evaluate", "--config", config, "--date", DATE)
     (row,) = read(spark, str(tmp_path / "out" / "comparisons")).collect()
     # A user without an earlier number counts as the mean of the others.
     mean = np.mean([number for who, number in before.items() if who not in unknown])
@@ -424,8 +419,7 @@ def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSessi
         "gates": [{"metric": "ap@5", "max_drop": 0.3, "segment": "device=app"}],
     }
     log.withColumn("device_list", F.col("device")).write.parquet(str(tmp_path / "log"))
-    code, _, err = call("evaluate", "--config", document(tmp_path, **config), "--date", DATE)
-    assert code == 0, err
+    ok(call, "evaluate", "--config", document(tmp_path, **config), "--date", DATE)
     result = {row["segment"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
     assert sorted(result) == ["all", "device=app", "device=web"]
     values = {key: 1 / np.array(first) for key, first in ranks.items()}

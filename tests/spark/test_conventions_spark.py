@@ -23,7 +23,7 @@ from rankmetrics_spark.report import accounting, checks, figures_of, local_table
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.tools import golden, golden_checks, selftest
 from rankmetrics_spark.tools.golden import populations
-from tests.helpers.commands import ROOT, Call, ran
+from tests.helpers.commands import ROOT, Call, ok, ran
 from tests.helpers.logs import config_file
 from tests.helpers.messages import json_cases
 
@@ -94,8 +94,7 @@ def test_side_by_side_counts_the_faulty_judgements(call: Call, spark: SparkSessi
     truth.write.parquet(f"{tmp_path}/truth")
     more = {"source": {"columns": own["columns"]}, "judgements": {"path": f"{tmp_path}/truth"}, "metrics": "ap@10"}
     file = config_file(tmp_path / "log", tmp_path / "out", **more)
-    code, out, _ = call("conventions", "--config", file, "--format", "csv")
-    assert code == 0
+    out, _ = ok(call, "conventions", "--config", file, "--format", "csv")
     header, *lines = csv.reader(out.splitlines())
     assert {line[header.index("n_faulty_judgements")] for line in lines} == {"3"}
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark.tools import BEST_FIRST, USERS_PER_FAULT
-from tests.helpers.commands import Call, command
+from tests.helpers.commands import Call, command, ok
 
 
 # The demo always runs on this machine.
@@ -32,8 +32,7 @@ def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_the_days_of_a_demo_are_evaluated_one_by_one(tmp_path: Path, call: Call) -> None:
-    code, out, err = call("demo", "--output", tmp_path, "--users", "600", "--days", "2", "--format", "json")
-    assert code == 0, err
+    out, err = ok(call, "demo", "--output", tmp_path, "--users", "600", "--days", "2", "--format", "json")
     log = pd.read_parquet(tmp_path / "input" / "impressions", filters=[("event_date", "=", "2026-11-09")])
     users = log.groupby("variant")["user_id"].nunique().to_dict()
     assert {

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.report import has_page_libraries
-from tests.helpers.commands import ROOT, Call
+from tests.helpers.commands import ROOT, Call, ok
 from tests.helpers.logs import DATE, a_list, config, impressions, parquet
 from tests.helpers.readme import blocks, commands, section
 
@@ -46,8 +46,7 @@ def test_the_commands_and_the_code_of_a_period_run(
         run(spark, replace(request, evaluation_date=day))
     text = section("One answer over many days", COMPARING)
     for program in commands("rankmetrics", text):
-        code, _, err = call(*words_of(program, out))
-        assert code == 0, err
+        ok(call, *words_of(program, out))
     assert "Period" in Path("report.html").read_text(encoding="utf-8")
     (program,) = blocks("python", text)
     names: dict[str, Any] = {"spark": spark}
@@ -68,8 +67,7 @@ def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) 
         words = words_of(program, published)
         page = Path(words[words.index("--html") + 1])
         page.unlink(missing_ok=True)
-        code, _, err = call(*words)
-        assert code == 0, err
+        ok(call, *words)
         assert DATE in page.read_text(encoding="utf-8")
 
 

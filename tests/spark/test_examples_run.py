@@ -12,7 +12,7 @@ from rankmetrics_spark.comparison import UserTable, largest_changes
 from rankmetrics_spark.config import Comparison, Config
 from rankmetrics_spark.job import run
 from rankmetrics_spark.report import Examples, figures_of_run, has_page_libraries
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import DATE, Shown, a_list, config, config_file, parquet
 
 GRADES = {
@@ -127,8 +127,7 @@ def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where
 
     def page_of(*options: Any) -> tuple[str, str]:
         """The page that a report writes, and stderr."""
-        code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", *options)
-        assert code == 0, err
+        _, err = ok(call, "report", "--input", out, "--html", tmp_path / "r.html", *options)
         return (tmp_path / "r.html").read_text(), err
 
     page, _ = page_of()
@@ -181,12 +180,10 @@ def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call
     truth = {"path": str(tmp_path / "truth.parquet")}
     more: dict[str, Any] = {"judgements": truth, "metrics": ["p@2"], "comparison": {"baseline": "a"}}
     file = config_file(tmp_path / "log.parquet", tmp_path / "out", source={"columns": columns}, **more)
-    code, _, err = call("evaluate", "--config", file)
-    assert code == 0, err
+    ok(call, "evaluate", "--config", file)
     page, texts = tmp_path / "page.html", []
     for more in ((), ("--examples", "1")):
-        code, _, err = call("report", "--input", tmp_path / "out", "--html", page, *more)
-        assert code == 0, err
+        ok(call, "report", "--input", tmp_path / "out", "--html", page, *more)
         texts.append(page.read_text(encoding="utf-8"))
     # Each user is shown one unjudged item, in b alone: were it relevant, b would have 2 of 2, and a has 1.
     assert (
@@ -219,8 +216,7 @@ def test_compare_lists_losses_and_gains(call: Call, tmp_path: Path) -> None:
     file = config_file(log, tmp_path / "out", metrics=["ap@3", "rr"], **LENIENT)
     assert call("evaluate", "--config", file)[0] == 0
     compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
-    code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, *compare, "--gains", 3, "--losses", 1, "--format", "json")
     result = json.loads(out)
     for name, size, user, value in (("gains", "gain", "u2", 0.5), ("losses", "loss", "u1", pytest.approx(2 / 3))):
         assert [(row["metric"], row["user_id"], row[size]) for row in result[name]] == [

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import EXAMPLES, example_text, from_mapping, load, parse
 from rankmetrics_spark.engines import is_laptop
-from tests.helpers.commands import ROOT, Call, Typed, ran
+from tests.helpers.commands import ROOT, Call, Typed, ok, ran
 from tests.helpers.logs import DATE, a_list, config_file, parquet
 from tests.helpers.readme import blocks
 
@@ -83,8 +83,7 @@ def test_verbose_prints_each_stage_where_there_is_no_terminal(call: Call, config
 
 
 def test_check_names_the_command_that_runs_what_was_checked(call: Call, config: Path) -> None:
-    code, _, err = call("check", config, "--set", "metrics=rr", "--date", "2026-11-19")
-    assert code == 0
+    _, err = ok(call, "check", config, "--set", "metrics=rr", "--date", "2026-11-19")
     assert err.endswith(f"to run it: rankmetrics evaluate --config {config} --set metrics=rr --date 2026-11-19\n")
 
 
@@ -108,8 +107,7 @@ def test_a_path_is_relative_to_the_folder_of_the_command_not_of_the_config(
     parquet(place / "log", LOG)
     (tmp_path / "conf" / "config.yaml").write_text("{source: {path: log}, metrics: ap@3, sink: {path: out}}")
     monkeypatch.chdir(place)
-    code, out, err = call("check", "../conf/config.yaml", "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, "check", "../conf/config.yaml", "--format", "json")
     assert json.loads(out)["impressions"].startswith(f"parquet, {place}/log, 1 file of")
     assert json.loads(out)["tables"].startswith(f"parquet in {place}/out, ")
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import is_laptop
-from tests.helpers.commands import Call, Typed
+from tests.helpers.commands import Call, Typed, ok
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, section
 from tests.spark.test_own_shapes import MEANS, ga4
@@ -47,8 +47,7 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
     walk, given, message = walk_of(guide), {file for file in folder.rglob("*") if file.is_file()}, ""
     assert 2 <= len(walk) <= MOST_COMMANDS
     for words in walk:
-        code, out, err = call(*placed(words[1:], folder, spark))
-        assert code == 0, err
+        out, _ = ok(call, *placed(words[1:], folder, spark))
         message += out
     answers = [result[0] for result in re.finditer(ANSWERS[guide] + r".*$", message, re.MULTILINE)]
     assert answers, message
@@ -63,8 +62,7 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
 
     for words in commands("rankmetrics", page_of(guide))[len(walk) :]:
         typed("".join(file.read_text() for file in folder.glob("*.yaml")))
-        code, out, err = call(*placed(words[1:], folder, spark))
-        assert code == 0, (words, err)
+        out, _ = ok(call, *placed(words[1:], folder, spark))
         assert out
 
 
@@ -77,8 +75,7 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
     assert programs
     if guide == "guide-platform":
         for words in walk_of(guide):
-            code, _, err = call(*placed(words[1:], folder, spark))
-            assert code == 0, (words, err)
+            ok(call, *placed(words[1:], folder, spark))
     for program in programs:
         if "polars" in program and not find_spec("polars"):
             continue
@@ -126,8 +123,7 @@ def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, f
     shutil.copytree(FIELD / "ubi", folder, dirs_exist_ok=True)
     page = page_of("guide-logs")
     for words in commands("rankmetrics", page):
-        code, out, err = call(*placed(words[1:], folder, spark))
-        assert code == 0, err
+        out, _ = ok(call, *placed(words[1:], folder, spark))
     # Means by plain loops: see tests/spark/field.
     assert {line.split()[1] for line in out.splitlines() if "dense" in line} and "NDCG@10" in out
     names: dict[str, Any] = {}
@@ -144,8 +140,7 @@ def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, f
     shutil.move(*ga4(), folder / "warehouse" / "events" / "day.parquet")
     (folder / "ga4.yaml").write_text(events.replace("path: ", f"path: {folder}/"))
     given = ("--set", "metrics=ap@3", "--date", "2026-11-20", "-o", "out/ga4", "--format", "json")
-    code, out, err = call(*placed(["evaluate", "-c", "ga4.yaml", *given], folder, spark))
-    assert code == 0, err
+    out, _ = ok(call, *placed(["evaluate", "-c", "ga4.yaml", *given], folder, spark))
     assert {row["experiment_id"]: row["mean"] for row in json.loads(out)["means"]} == pytest.approx(MEANS)
 
 
@@ -154,5 +149,4 @@ def test_each_task_is_done_by_its_commands(call: Call, spark: SparkSession, fold
     assert call("demo", "--days", 3, "--users", 300, "--output", out)[0] == 0
     for words in commands("rankmetrics", page_of("tasks")):
         named = [str(out / "input" / "config.yaml") if word == "CONFIG" else word for word in words[1:]]
-        code, _, err = call(*placed(named, folder, spark))
-        assert code == 0, (words, err)
+        ok(call, *placed(named, folder, spark))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.cli import first, init
 from rankmetrics_spark.config import load, schema
 from rankmetrics_spark.tools import FirstConfig, sample
-from tests.helpers.commands import Call, Terminal, Typed
+from tests.helpers.commands import Call, Terminal, Typed, ok
 from tests.helpers.logs import a_list, impressions
 from tests.helpers.messages import messages
 
@@ -36,8 +36,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, log: Path, tmp_path: Path) -> None:
     config = tmp_path / "first.yaml"
-    code, out, err = call("init", log, "-o", config, "--format", "json")
-    assert code == 0, err
+    out, err = ok(call, "init", log, "-o", config, "--format", "json")
     means = {(row["experiment"], row["metric"]): (row["users"], row["mean"]) for row in json.loads(out)}
     # On the newest day each list has its one relevant item at rank 2.
     assert {means[arm, "ap@10"] for arm in "ab"} == {(2, 1 / 2)}
@@ -48,8 +47,7 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     assert f"means of the rows of {NEWEST}; next: rankmetrics evaluate --config {config} --date {NEWEST}" in message
     # The command that it names gives the same numbers, and compares what the config names.
     more = ("--date", NEWEST, "--output", tmp_path / "out", "--format", "json")
-    code, out, err = call("evaluate", "--config", config, *more)
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", config, *more)
     result = json.loads(out)
     assert {row["mean"] for row in result["means"] if row["metric"] == "ap@10"} == {1 / 2}
     assert {(row["baseline"], row["experiment_id"]) for row in result["comparisons"]} == {("a", "b")}
@@ -111,12 +109,10 @@ def test_a_log_with_structs_is_evaluated(call: Call, tmp_path: Path, format: str
     frame = pd.DataFrame(rows)
     frame.to_parquet(file) if format == "parquet" else frame.to_json(file, orient="records", lines=True)
     more = ("--column", "user=event.user.id", "--segment", "more.country")
-    code, out, err = call("init", file, "-o", config, "--format", "json", *more)
-    assert code == 0, err
+    out, _ = ok(call, "init", file, "-o", config, "--format", "json", *more)
     expected = {"a": 1, "b": 1 / 2}
     assert {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"} == expected
-    code, out, err = call("evaluate", "-c", config, "--date", NEWEST, "-o", tmp_path / "out", "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "-c", config, "--date", NEWEST, "-o", tmp_path / "out", "--format", "json")
     means = [row for row in json.loads(out)["means"] if row["metric"] == "rr" and row["segment"] == "all"]
     assert {row["experiment_id"]: row["mean"] for row in means} == expected
 
@@ -203,8 +199,7 @@ def test_what_nobody_can_guess_is_named_with_the_columns(call: Call, log: Path, 
     )
     log.write_text(log.read_text().replace("day", "request_id"))
     assert "also user=request_id for requests instead of users" in " ".join(call("init", log)[2].split())
-    code, _, err = call("init", log, "-o", tmp_path / "first.yaml", "--column", "user=x")
-    assert code == 0, err
+    ok(call, "init", log, "-o", tmp_path / "first.yaml", "--column", "user=x")
     assert load(tmp_path / "first.yaml").source.columns["user"] == "x"
 
 
@@ -213,8 +208,7 @@ def test_a_log_with_a_row_per_list_is_read_as_it_is(call: Call, tmp_path: Path, 
     rows = pd.DataFrame({"uid": ["u", "v"], "docs": [["x", "y"], ["y"]], "clicks": [[0, 1], [0]]})
     file = tmp_path / f"log.{format}"
     rows.to_parquet(file) if format == "parquet" else rows.to_json(file, orient="records", lines=True)
-    code, _, err = call("init", file, "-o", tmp_path / "first.yaml")
-    assert code == 0, err
+    ok(call, "init", file, "-o", tmp_path / "first.yaml")
     assert load(tmp_path / "first.yaml").source.columns == {
         "experiment": None,
         "user": "uid",
@@ -298,8 +292,7 @@ def test_a_table_of_the_catalog_is_looked_at_by_its_engine(call: Call, spark: Sp
     spark.sql("CREATE DATABASE IF NOT EXISTS first_hour")
     impressions(spark, rows).write.mode("overwrite").saveAsTable("first_hour.shown")
     try:
-        code, out, err = call("init", "first_hour.shown", "-o", tmp_path / "first.yaml", "--format", "json")
-        assert code == 0, err
+        out, _ = ok(call, "init", "first_hour.shown", "-o", tmp_path / "first.yaml", "--format", "json")
         assert load(tmp_path / "first.yaml").source.table == "first_hour.shown"
         means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "ap@10"}
         assert means == {"a": 1, "b": 1 / 2}

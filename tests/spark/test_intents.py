@@ -16,7 +16,7 @@ from rankmetrics_spark import evaluate, metric_udf, run
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from rankmetrics_spark.report import has_page_libraries
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import averages, by_user, config, config_file, exact
 from tests.helpers.messages import messages
 from tests.oracles import Graded, One, by_definition
@@ -362,8 +362,7 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
     more |= {"metrics": ["distinct@2", "alpha_ndcg@2"], "comparison": {"baseline": "control"}}
     gates = [{"metric": "distinct@2", "max_drop": 0.1}]
     file = config_file(tmp_path / "log", tmp_path / "out", source={"columns": COLUMNS}, gates=gates, **more)
-    code, out, err = call("evaluate", "--config", file, "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", file, "--format", "json")
     result = {row["metric"]: row for row in json.loads(out)["comparisons"]}
     assert [result["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
     gain = 1 - (1 + 1 / 2 / log2(3)) / (1 + 1 / log2(3))

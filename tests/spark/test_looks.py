@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.sinks import read
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, config_file, parquet
 
 
@@ -17,8 +17,7 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
             rows += a_list(grades, f"u{u}", name)
     request = {"baseline": "a", "looks": "any", "tuning_users": 12}
     file = config_file(parquet(tmp_path / "log", rows), tmp_path / "out", metrics=["ap@5"], comparison=request)
-    code, out, err = call("evaluate", "--config", file, "--format", "table")
-    assert code == 0, err
+    out, _ = ok(call, "evaluate", "--config", file, "--format", "table")
     verdict = [line for line in out.splitlines() if " on MAP@5: " in line]
     assert len(verdict) == 2
     assert verdict[0].endswith("p < 0.001 after Holm (2 comparisons), valid at every look")
@@ -30,8 +29,7 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
 
     # The command on what was written says the same, in the table too.
     options = ("--baseline", "a", "--set", "looks=any", "--set", "tuning_users=12")
-    code, out, err = call("compare", "--input", tmp_path / "out", *options)
-    assert code == 0, err
+    out, _ = ok(call, "compare", "--input", tmp_path / "out", *options)
     assert verdict[0] in out
     in_table = f"({row['adjusted_ci_low']:+.4f} to {row['adjusted_ci_high']:+.4f})"
     assert in_table in out

@@ -16,7 +16,7 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.report import has_page_libraries
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
 _M64 = 2**64 - 1
@@ -229,8 +229,7 @@ def test_a_run_its_tables_commands_and_page(spark: SparkSession, tmp_path: Path,
         assert (code, words in " ".join(err.split())) == (2, True), err
     if not has_page_libraries():
         return
-    code, _, err = call("report", "--input", tmp_path / "out", "--html", tmp_path / "page.html")
-    assert code == 0, err
+    ok(call, "report", "--input", tmp_path / "out", "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "among the 33 % of users whose lists changed" in page and "difference over all users" in page
 

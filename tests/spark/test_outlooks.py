@@ -16,7 +16,7 @@ from rankmetrics_spark.comparison import outlooks
 from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import has_page_libraries
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, parquet
 
 DAYS = [f"2026-11-{day:02}" for day in range(8, 14)]
@@ -165,8 +165,7 @@ def test_run_compare_and_page_say_when_an_open_test_could_find_more(
     out, page = tmp_path / "out", tmp_path / "page.html"
     message = {}
     for day in DAYS[:3]:
-        code, text, err = call("evaluate", "--config", config(tmp_path, out, day), "--date", day)
-        assert code == 0, err
+        text, _ = ok(call, "evaluate", "--config", config(tmp_path, out, day), "--date", day)
         message[day] = [line for line in text.splitlines() if OUTLOOK.match(line)]
     # A single day does not say who comes back.
     assert [len(message[day]) for day in DAYS[:3]] == [0, 1, 1]
@@ -175,8 +174,7 @@ def test_run_compare_and_page_say_when_an_open_test_could_find_more(
     assert code == 0 and json.loads(text)["verdict"][-2] == message[DAYS[2]][0], err
     assert not any(map(OUTLOOK.match, json.loads(call(*request, "--date", DAYS[2])[1])["verdict"]))
     if has_page_libraries():
-        code, _, err = call("report", "--input", out, "--html", page)
-        assert code == 0, err
+        ok(call, "report", "--input", out, "--html", page)
         html = page.read_text(encoding="utf-8")
         answer = html[html.index('<section id="answer"') : html.index('id="candidates"')]
         assert f'<p class="sure">{message[DAYS[2]][0]}.</p>' in answer
@@ -188,6 +186,5 @@ def test_the_limit_of_a_gate_is_the_effect_that_a_run_speaks_of(
 ) -> None:
     out, gates = tmp_path / "out", [{"metric": "ap@5", "max_relative_drop": 0.2}]
     for day in DAYS[:2]:
-        code, text, err = call("evaluate", "--config", config(tmp_path, out, day, gates=gates), "--date", day)
-        assert code == 0, err
+        text, _ = ok(call, "evaluate", "--config", config(tmp_path, out, day, gates=gates), "--date", day)
     assert "; 20 %, the limit of a gate, takes about " in text

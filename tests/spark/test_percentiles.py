@@ -15,7 +15,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.road import Tables
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import config_file
 
 PERCENTILES = [50, 90, 99.9]
@@ -144,8 +144,7 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     out = tmp_path / "out"
     more = {"percentiles": PERCENTILES, "comparison": {"bootstrap": True, "baseline": "a"}}
     config_file(tmp_path / "log.parquet", out, metrics=[*METRICS], evaluation_date="2026-11-21", **more)
-    code, shown, err = call("evaluate", "-c", tmp_path / "config.yaml")
-    assert code == 0, err
+    shown, _ = ok(call, "evaluate", "-c", tmp_path / "config.yaml")
     users = read(spark, out / "user_metrics").toPandas()
     stored = read(spark, str(out / "experiment_metrics")).collect()
     assert len(stored) == 6
@@ -158,8 +157,7 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     (mean,) = [row for row in json.loads(shown)["means"] if (row["experiment_id"], row["metric"]) == ("007", "cg@2")]
     assert mean["percentile_50"] == median
     if has_page_libraries():
-        code, _, err = call("report", "--input", out, "--html", tmp_path / "page.html")
-        assert code == 0, err
+        ok(call, "report", "--input", out, "--html", tmp_path / "page.html")
         assert "Percentiles over the users" in (tmp_path / "page.html").read_text(encoding="utf-8")
     # A later run without them leaves the stored ones readable, and says nothing of them.
     code, shown, err = call(
@@ -170,6 +168,5 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
              for row in read(spark, str(out / "experiment_metrics")).where("metric = 'cg@2'").collect()}  # fmt: skip
     assert dates == {"2026-11-21": False, "2026-11-22": True}
     if has_page_libraries():
-        code, _, err = call("report", "--input", out, "--html", tmp_path / "page.html", "--date", "2026-11-22")
-        assert code == 0, err
+        ok(call, "report", "--input", out, "--html", tmp_path / "page.html", "--date", "2026-11-22")
         assert "Percentiles over the users" not in (tmp_path / "page.html").read_text(encoding="utf-8")

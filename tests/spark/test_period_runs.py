@@ -13,7 +13,7 @@ from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, MetricGateError
 from rankmetrics_spark.report import figures_of_output, figures_of_period, has_page_libraries
 from rankmetrics_spark.sinks import read
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import a_list, config_file, parquet
 from tests.helpers.messages import messages
@@ -203,8 +203,7 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
     lacking = f"rr@5 was not stored on {DAYS[0]}; it is that of the other days"
     period = ("--input", log.out, "--from", DAYS[0], "--to", DAYS[3])
     request = ("compare", *period, "--baseline", "a", "--metrics", "ap@5,rr@5", "--format", "json")
-    code, text, err = call(*request, "--segment", "country")
-    assert code == 0, err
+    text, _ = ok(call, *request, "--segment", "country")
     answer = json.loads(text)
     # Nothing is published on the last day of the period, so this is still the look at the day before; rr@5 was not
     # compared on the first one.
@@ -223,8 +222,7 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
     assert looks == {("ap@5", "3 of 3, obrien_fleming"), ("rr@5", "2 of 3, obrien_fleming")}
     if not has_page_libraries():
         return
-    code, _, err = call("report", *period, "--html", page)
-    assert code == 0, err
+    ok(call, "report", *period, "--html", page)
     html = page.read_text(encoding="utf-8")
     text = " ".join(re.sub(r"<[^>]+>", " ", html[html.index("<header") : html.index("<script")]).split())
     # The record of the run, further down, holds the verdict of the run.
@@ -372,13 +370,11 @@ def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
 ) -> None:
     log, page = Log(spark, tmp_path, a_log(DAYS[:3])), tmp_path / "page.html"
     of_run = ("--set", f"report={page}") if command == "evaluate" else ()
-    code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2], *of_run)
-    assert code == 0, err
+    out, err = ok(call, "evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2], *of_run)
     assert f"mean over users of {DAYS[0]} to {DAYS[2]};" in out
     assert f"rows of {DAYS[2]}: " in err and "rows: " not in err
     if command == "report":
-        code, _, err = call("report", "--input", log.out, "--html", page)
-        assert code == 0, err
+        ok(call, "report", "--input", log.out, "--html", page)
     html = page.read_text(encoding="utf-8")
     text = re.sub(r"<[^>]+>", "", html[html.index("<header") : html.index("<script")])
     assert f"Period {DAYS[0]} to {DAYS[2]}" in text

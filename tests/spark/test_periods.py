@@ -23,7 +23,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.road import Summands, averages_of_sums, sums_of_users
 from rankmetrics_spark.statistics import exact_mean, limbs_of
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
 from tests.helpers.messages import messages
 
@@ -244,11 +244,9 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
     for i, day in ((0, DAYS[0]), (1, DAYS[2])):
         shown = [row for u in range(8) for row in a_list([0] * (u % 3) + [1], f"u{u}", "a")]
         shown += [row for u in range(4 * i, 12) for row in a_list([1] if i else [0, 1], f"v{u}", "b")]
-        code, _, err = call("evaluate", "--config", document(parquet(tmp_path / day, shown), out), "--date", day)
-        assert code == 0, err
+        ok(call, "evaluate", "--config", document(parquet(tmp_path / day, shown), out), "--date", day)
     request = ("compare", "--input", out, "--baseline", "a", "--format", "json")
-    code, text, err = call(*request, "--from", DAYS[0], "--to", DAYS[2])
-    assert code == 0, err
+    text, err = ok(call, *request, "--from", DAYS[0], "--to", DAYS[2])
     gap = f"1 of 3 days is not published: {DAYS[1]}"
     assert f"users of {DAYS[0]} to {DAYS[2]} (2 of 3 days); {gap}\n" in err
     answer = json.loads(text)
@@ -276,12 +274,10 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
         # b is worse on the last day alone, and better over all days.
         shown += [row for u in range(120) for row in a_list([0] * 4 + [1] if i == 2 else [1], f"v{u}", "b")]
         request = document(parquet(tmp_path / day, shown), out, comparison={"baseline": "a", "design": "independent"})
-        code, _, err = call("evaluate", "--config", request, "--date", day)
-        assert code == 0, err
+        ok(call, "evaluate", "--config", request, "--date", day)
     failing = document(tmp_path / "nowhere", out)
     assert call("evaluate", "--config", failing, "--date", "2026-11-12")[0] == 3
-    code, _, err = call("report", "--input", out, "--html", page, "--from", DAYS[0], "--to", DAYS[3])
-    assert code == 0, err
+    ok(call, "report", "--input", out, "--html", page, "--from", DAYS[0], "--to", DAYS[3])
     html = page.read_text(encoding="utf-8")
     text = " ".join(re.sub(r"<[^>]+>", "", html[html.index("<header") : html.index("<script")]).split())
     assert f"Period {DAYS[0]} to {DAYS[3]}, 3 of 4 days (without {DAYS[2]})" in text
@@ -337,10 +333,7 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
 def test_read_gives_the_users_of_a_period(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for day, grades in ((DAYS[0], [0, 1]), (DAYS[1], [1])):
-        code, _, err = call(
-            "evaluate", "--config", document(parquet(tmp_path / day, a_list(grades)), out), "--date", day
-        )
-        assert code == 0, err
+        ok(call, "evaluate", "--config", document(parquet(tmp_path / day, a_list(grades)), out), "--date", day)
     (row,) = read(spark, str(out / "user_metrics"), dates=(DAYS[0], DAYS[2])).collect()
     assert (row["ap_at_5"], row["n_days"], row["n_lists"], row["first_date"]) == (0.75, 2, 2, DAYS[0])
     assert read(spark, str(out / "user_metrics")).count() == 2
@@ -387,12 +380,10 @@ def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
     asked = {"baseline": "a", "looks": "any", "primary": ["ap@5"], "shares": {"a": 0.5, "b": 0.5}, "correction": "holm"}
     config = document(log, out, comparison=asked)
     for day, more in ((DAYS[0], ()), (DAYS[1], ("--set", "source.where=position < 3"))):
-        code, _, err = call("evaluate", "--config", config, "--date", day, *more)
-        assert code == 0, err
+        ok(call, "evaluate", "--config", config, "--date", day, *more)
 
     def verdict(*options: str, folder: Path = out) -> list[str]:
-        code, text, err = call("compare", "--input", folder, "--baseline", "a", "--format", "json", *options)
-        assert code == 0, err
+        text, _ = ok(call, "compare", "--input", folder, "--baseline", "a", "--format", "json", *options)
         return [line for line in json.loads(text)["verdict"] if "differs between" in line or "other options" in line]
 
     # The words of one line repeat the options of the run; keys that are the same, or as usual, are not said.

@@ -15,7 +15,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from rankmetrics_spark import compare, plan
 from rankmetrics_spark.errors import ConfigError, InputError
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.messages import cases, messages
 
 DAYS = [f"2026-11-{day:02}" for day in range(8, 13)]
@@ -369,8 +369,7 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
         (("--set", "confidence=0.9", "--set", "power=0.5", "--set", "tuning_users=77", "--experiment", "a"),
          {"confidence": 0.9, "power": 0.5, "tuning_users": 77, "experiment": "a", "dates": (DAYS[0], DAYS[4])}),
     ]:  # fmt: skip
-        code, out, err = call(*request, *arguments)
-        assert code == 0, err
+        out, _ = ok(call, *request, *arguments)
         assert json.loads(out) == json.loads(json.dumps(plan(users, "ap", 3, **options).as_dict()))  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from rankmetrics_spark import compare, effect_over_time, evaluate, read, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.report.assets import file_text
 from rankmetrics_spark.report.html import SCRIPTS
-from tests.helpers.commands import Call
+from tests.helpers.commands import Call, ok
 from tests.helpers.logs import csv_file
 
 DAYS = ("2026-11-20", "2026-11-21")
@@ -103,8 +103,7 @@ def test_a_run_of_queries_never_says_users(output: Path, call: Call) -> None:
         ("report", *out, "--html", output / "period.html", *of_days),
         ("report", *out, "--html", output / "days.html", "--each"),
     ):
-        code, printed, told = call(*arguments)
-        assert code == 0, told
+        printed, told = ok(call, *arguments)
         found[arguments] = about_users(printed + told)
     assert not {arguments: lines for arguments, lines in found.items() if lines}
     for page in ("report.users", "period", "days", f"days.{DAYS[0]}"):

@@ -14,7 +14,7 @@ from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.tools import BEST_FIRST, make_log
-from tests.helpers.commands import ROOT, Call
+from tests.helpers.commands import ROOT, Call, ok
 from tests.helpers.readme import README, blocks, commands, section
 from tests.metric_table import updated
 from tests.spark.test_guides import placed
@@ -52,8 +52,7 @@ def test_each_block_of_the_readme_runs_after_the_one_before(
         else:
             assert commands("rankmetrics", block)
         for words in commands("rankmetrics", block):
-            code, printed, err = call(*placed(words[1:], tmp_path, spark))
-            assert code == 0, err
+            ok(call, *placed(words[1:], tmp_path, spark))
     assert {*names["result"].to_pandas("comparisons")["better"]} == {"candidate", "baseline"}
 
 
@@ -99,8 +98,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
         [f"{folder}/{word}" if word.startswith("out/first") else word for word in words[1:]]
         for words in commands("rankmetrics", ANSWER)
     )
-    code, out, _ = call(*chosen)
-    assert code == 0
+    out, _ = ok(call, *chosen)
     assert out.startswith("candidate_a beats control on NDCG@10: 0.")
     # The metrics that a command has stored on another date are none of this one.
     assert "MAP@10" in out and not any(name in out for name in ("MAP@5", "MRR", "no users with a value"))
@@ -133,8 +131,7 @@ def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path:
     code, _, err = call(made[0], "--days", 2, *made[3:], "--format", "json")
     assert (code, "true difference of NDCG@10 to control: candidate_a +" in err) == (0, True), err
     assert call(*of_day)[0] == 0
-    code, out, err = call(*compared, "--segment", "country", "--format", "json")
-    assert code == 0, err
+    out, _ = ok(call, *compared, "--segment", "country", "--format", "json")
     rows = {row["experiment_id"]: row for row in json.loads(out)["comparisons"] if row["segment"] == "all"}
     true = make_log(tmp_path / "again", days=2).true_differences["candidate_a"]
     assert rows["candidate_a"]["relative_ci_low"] < true < rows["candidate_a"]["relative_ci_high"]
