@@ -55,6 +55,12 @@ def ran(
     )
 
 
+def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """A program that must have ended well."""
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def spark_environment(**more: str) -> dict[str, str]:
     """Return an environment in which a Spark process neither finds this checkout nor is a client of Connect."""
     unwanted = ("PYTHONPATH", "SPARK_CONNECT_MODE_ENABLED")

@@ -14,7 +14,7 @@ import pytest
 
 import rankmetrics_spark
 from rankmetrics_spark.engines import sail
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 
 HALF_FLOATS = int(pa.__version__.split(".")[0]) >= 15
 """Whether this PyArrow casts numbers of 16 bits, and writes them to Parquet."""
@@ -36,8 +36,7 @@ def run_with(changes: Changes, program: str, folder: Path, *arguments: str | Pat
     (folder / "use.py").write_text(program, encoding="utf-8")
     # The folder of the program comes first: the changed package, with the tests of this checkout.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = ran([sys.executable, folder / "use.py", folder, *arguments], folder, environment)
-    assert done.returncode == 0, done.stderr
+    succeeded(ran([sys.executable, folder / "use.py", folder, *arguments], folder, environment))
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **versions: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.platforms.support import Running
 
 JARS = ROOT / ".jars" / "yarn"
@@ -54,8 +54,7 @@ class Hadoop:
 
     def run(self, program: str, *arguments: object) -> str:
         """Run a program until it ends, and return what it prints."""
-        done = ran(self._command(program, *arguments), self.folder, self.environment, 120)
-        assert done.returncode == 0, done.stderr[-3000:]
+        done = succeeded(ran(self._command(program, *arguments), self.folder, self.environment, 120))
         return done.stdout
 
     def start(self, program: str) -> Running:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import DATE, parquet, random_log
 from tests.helpers.readme import PLATFORMS, commands, rename, section
 from tests.platforms.support import Cluster, Running, exact_rows, job_files, packed_python, standalone_cluster
@@ -163,8 +163,7 @@ def test_cores_and_partitions_change_no_bit(tmp_path: Path) -> None:
     for cores, partitions in ((1, 1), (5, 16)):
         file = tmp_path / f"{cores}.json"
         environment = spark_environment(PYTHONPATH=str(ROOT))
-        done = ran([sys.executable, "-c", VALUES, cores, partitions, file], tmp_path, environment)
-        assert done.returncode == 0, done.stderr
+        succeeded(ran([sys.executable, "-c", VALUES, cores, partitions, file], tmp_path, environment))
         result.append(file.read_text())
     assert result[0] == result[1]
     assert len(json.loads(result[0])["values"]["clicks by position: users"]) > 50

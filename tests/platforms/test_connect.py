@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import DATE, Shown, a_list, parquet, random_log
 from tests.helpers.readme import commands, rename, section
 from tests.platforms.support import connect_server, python_without_package
@@ -216,8 +216,7 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
     before = set(desk.iterdir())
     (words,) = commands("rankmetrics", section("Spark Connect"))
     arguments = rename(words, {"sc://HOST:15002": server.url})
-    done = client(desk, *arguments, "--output", "results", "--format", "json")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(client(desk, *arguments, "--output", "results", "--format", "json"))
     result, expected = json.loads(done.stdout)["means"], [numbers(row) for row in remote["written averages"]]
     assert means(result) == means(expected) and len(result) == len(expected)
     # The server resolves the relative path, so the client's folder does not change.

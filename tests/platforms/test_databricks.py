@@ -25,7 +25,7 @@ from nbclient.exceptions import CellExecutionError
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import days
 from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS
-from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import a_list, parquet
 from tests.helpers.messages import messages
 from tests.platforms.support import built_wheel, rows_of
@@ -675,8 +675,7 @@ def test_each_kind_of_task_uses_the_session_of_the_platform_and_returns(
         archive.extractall(tmp_path / "installed")
     script, answer = ROOT / "jobs" / "evaluate.py", tmp_path / "answer.json"
     environment = spark_environment(PYTHONPATH=str(tmp_path / "installed"))
-    done = ran([sys.executable, "-c", TASKS, where, script, config, answer], tmp_path, environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(ran([sys.executable, "-c", TASKS, where, script, config, answer], tmp_path, environment))
     result = json.loads(answer.read_text())
     assert result.pop("package").startswith(str(tmp_path / "installed"))
     refused = {"gate": "SystemExit: 5", "master": "SystemExit: 2"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 from tests.helpers.readme import blocks
 from tests.platforms.support import rows_of
 
@@ -43,8 +43,7 @@ def make(newcomer: Path, target: str, **more: str) -> str:
     kept = {name: os.environ[name] for name in NETWORK if name in os.environ}
     environment = {"HOME": str(newcomer / "home"), "PATH": str(newcomer / "bin"), "LANG": "C.UTF-8"} | kept | more
     python = Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
-    done = ran(["make", target, f"PYTHON={python}"], newcomer / "my clone", environment, seconds=1500)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(ran(["make", target, f"PYTHON={python}"], newcomer / "my clone", environment, seconds=1500))
     return done.stdout + done.stderr
 
 
@@ -81,6 +80,5 @@ def test_the_second_run_needs_no_network_and_gives_the_same(newcomer: Path, firs
 def test_the_other_blocks_of_the_readme_go_on_from_there(newcomer: Path, first: str) -> None:
     script = "\n".join([*blocks("sh")[1:], f"python - <<'END'\n{blocks('python')[0]}\nEND"])
     environment = {"HOME": str(newcomer / "home"), "PATH": str(newcomer / "bin"), "LANG": "C.UTF-8"}
-    done = ran(["bash", "-euc", script], newcomer / "my clone", environment, seconds=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(ran(["bash", "-euc", script], newcomer / "my clone", environment, seconds=600))
     assert blocks("text")[0] in done.stdout

@@ -28,7 +28,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
@@ -210,8 +210,7 @@ def test_an_installation_adds_only_the_package(name: str, source: Path, tmp_path
     report = tmp_path / "report.json"
     options = ["--dry-run", "--no-index", "--no-build-isolation", "--report", str(report)]
     command = [str(python(name)), "-m", "pip", "install", "--quiet", *options, str(source)]
-    done = ran(command, tmp_path, os.environ, seconds=120)
-    assert done.returncode == 0, done.stderr
+    succeeded(ran(command, tmp_path, os.environ, seconds=120))
     assert [each["metadata"]["name"] for each in json.loads(report.read_text())["install"]] == ["rankmetrics-spark"]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rankmetrics_spark
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 from tests.helpers.readme import commands, rename, section
 from tests.mutants import Copy
 
@@ -29,8 +29,7 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
 @pytest.fixture(scope="module")
 def built() -> tuple[Path, Path]:
     """The wheel and the zip of ``make wheel``."""
-    made = run("make", "-C", ROOT, "wheel")
-    assert made.returncode == 0, made.stderr
+    succeeded(run("make", "-C", ROOT, "wheel"))
     (wheel,) = (ROOT / "dist").glob("rankmetrics_spark-*-py3-none-any.whl")
     return wheel, ROOT / "dist" / "rankmetrics_spark.zip"
 
@@ -56,8 +55,7 @@ def test_the_wheel_holds_only_the_package_and_its_data(built: tuple[Path, Path])
 
 def test_the_source_distribution_holds_the_tests_and_the_docs(tmp_path: Path) -> None:
     checkout = Copy(tmp_path).root
-    done = run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path / "dist", checkout)
-    assert done.returncode == 0, done.stderr
+    succeeded(run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path / "dist", checkout))
     (archive,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
@@ -114,11 +112,9 @@ def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, 
     (install,), (selftest,) = commands("pip", text), commands("rankmetrics", text)
     assert run(sys.executable, "-m", "venv", tmp_path / "env").returncode == 0
     pip, *words = rename(install, {"dist/*.whl": str(built[0])})
-    installed = run(tmp_path / "env/bin" / pip, *words, "--quiet", "--constraint", PINS)
-    assert installed.returncode == 0, installed.stderr
+    succeeded(run(tmp_path / "env/bin" / pip, *words, "--quiet", "--constraint", PINS))
     assert run(tmp_path / "env/bin/python", "-c", "import pyspark").returncode == 1
-    done = run(tmp_path / "env/bin" / selftest[0], *selftest[1:])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(tmp_path / "env/bin" / selftest[0], *selftest[1:]))
     assert "trec_eval" in done.stdout and "FAIL" not in done.stdout
     # A command that needs Spark says in one sentence how to install it.
     refused = run(tmp_path / "env/bin/rankmetrics", "demo", "--output", tmp_path / "out")
@@ -146,10 +142,8 @@ def test_the_commands_of_the_install_page_make_a_page_from_a_clone_and_from_a_wh
         folder.mkdir()
         assert ran([sys.executable, *environment[1:]], folder, os.environ).returncode == 0
         words = rename(install, {".[laptop]": place})
-        done = ran([*words, "--quiet", "--constraint", str(pins)], folder, os.environ, seconds=900)
-        assert done.returncode == 0, done.stderr
-        done = ran([*demo, "--users", "200"], folder, os.environ | {"PYTHONPATH": ""}, seconds=300)
-        assert done.returncode == 0, done.stderr
+        succeeded(ran([*words, "--quiet", "--constraint", str(pins)], folder, os.environ, seconds=900))
+        succeeded(ran([*demo, "--users", "200"], folder, os.environ | {"PYTHONPATH": ""}, seconds=300))
         assert (folder / "out" / "demo" / "report.html").stat().st_size > 100_000
 
 
@@ -159,7 +153,6 @@ def test_the_zip_is_the_package_with_its_data(built: tuple[Path, Path]) -> None:
         "import rankmetrics_spark; print(rankmetrics_spark.__file__); from rankmetrics_spark import cli; "
         "cli.main(['selftest'])"
     )
-    done = run(sys.executable, "-c", code, PYTHONPATH=str(built[1]))
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run(sys.executable, "-c", code, PYTHONPATH=str(built[1])))
     assert done.stdout.splitlines()[0].startswith(str(built[1]))
     assert "trec_eval" in done.stdout

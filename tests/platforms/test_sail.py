@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.helpers.commands import ROOT, as_stranger, ran, spark_environment
+from tests.helpers.commands import ROOT, as_stranger, ran, spark_environment, succeeded
 from tests.helpers.logs import DATE
 from tests.helpers.readme import blocks
 from tests.platforms.support import exact_rows, wait_for
@@ -325,8 +325,7 @@ spark.stop()
 
 
 def test_a_session_says_in_a_sentence_what_its_limits_are(tmp_path: Path) -> None:
-    done = program(tmp_path, SESSION, TMPDIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(program(tmp_path, SESSION, TMPDIR=str(tmp_path)))
     message = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert message["other limits"].startswith(
         "a laptop engine with 1 threads and 67,108,864 bytes is running, and others"
@@ -476,8 +475,7 @@ said("next", mean)
 def test_the_next_call_starts_another_engine_and_old_results_and_forks_are_refused_in_a_sentence(
     tmp_path: Path,
 ) -> None:
-    done = program(tmp_path, AGAIN, TMPDIR=str(tmp_path), RANKMETRICS_THREADS="1")
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(program(tmp_path, AGAIN, TMPDIR=str(tmp_path), RANKMETRICS_THREADS="1"))
     said: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         what, _, answer = line.partition(": ")
@@ -641,8 +639,7 @@ spark.stop()
 
 
 def test_a_lost_connection_is_made_again_and_queries_and_writes_go_on(tmp_path: Path) -> None:
-    done = program(tmp_path, CUT, tmp_path / "out")
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(program(tmp_path, CUT, tmp_path / "out"))
     # Two cuts while a client reads rows, one while a table is written.
     assert done.stdout.splitlines() == ["cut", "cut", "rows True 40000", "cut", "written True", "after 3"]
     assert "Rendezvous" not in done.stderr

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.helpers.commands import command
+from tests.helpers.commands import command, succeeded
 from tests.helpers.logs import DATE, parquet, random_log
 from tests.helpers.messages import messages
 from tests.helpers.readme import PLATFORMS, commands, rename, section
@@ -43,8 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(folder: Path) -> list[str]:
     """What the same evaluation in local mode, with its results in ``local``, prints."""
     log, out = f"source.path={folder / 'log'}", folder / "local"
-    done = command("evaluate", "--config", folder / "first.yaml", "--set", log, "--output", out)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(command("evaluate", "--config", folder / "first.yaml", "--set", log, "--output", out))
     return done.stdout.splitlines()
 
 

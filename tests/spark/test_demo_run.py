@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark.tools import BEST_FIRST, USERS_PER_FAULT
-from tests.helpers.commands import Call, command, ok
+from tests.helpers.commands import Call, command, ok, succeeded
 
 
 # The demo always runs on this machine.
@@ -15,8 +15,7 @@ from tests.helpers.commands import Call, command, ok
 @pytest.mark.program
 def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> None:
     out = tmp_path / "with a space" / "demo"
-    done = command("demo", "--output", out, "--users", 6000, "--format", "json")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(command("demo", "--output", out, "--users", 6000, "--format", "json"))
     means = {
         row["experiment_id"]: row["mean"]
         for row in json.loads(done.stdout)["means"]

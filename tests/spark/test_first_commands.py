@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import EXAMPLES, example_text, from_mapping, load, parse
 from rankmetrics_spark.engines import is_laptop
-from tests.helpers.commands import ROOT, Call, Typed, ok, ran
+from tests.helpers.commands import ROOT, Call, Typed, ok, ran, succeeded
 from tests.helpers.logs import DATE, a_list, config_file, parquet
 from tests.helpers.readme import blocks
 
@@ -179,8 +179,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
         "COMP_CWORD": str(len(words.split(" ")) - 1),
     }
     program = "import sys; from rankmetrics_spark.__main__ import main; sys.argv[0] = 'rankmetrics'; main()"
-    done = ran([sys.executable, "-c", program], ROOT, environment, seconds=60)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(ran([sys.executable, "-c", program], ROOT, environment, seconds=60))
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
@@ -200,6 +199,5 @@ def test_the_page_of_completion_has_the_line_of_each_shell(shell: str, tmp_path:
     variable, source = re.findall(r"(_\w+)=(\w+)", command)[0]
     environment = os.environ | {"PYTHONPATH": str(ROOT), variable: source, "PATH": os.environ["PATH"]}
     program = "import sys; from rankmetrics_spark.__main__ import main; sys.argv[0] = 'rankmetrics'; main()"
-    done = ran([sys.executable, "-c", program], tmp_path, environment, seconds=60)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(ran([sys.executable, "-c", program], tmp_path, environment, seconds=60))
     assert f"{shell}_complete" in done.stdout and "rankmetrics" in done.stdout

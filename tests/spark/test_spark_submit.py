@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.commands import QUICK, ROOT, ran, spark_environment
+from tests.helpers.commands import QUICK, ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 
 # spark-submit creates a classic session.
@@ -61,8 +61,7 @@ def submit(folder: Path, *arguments: str, err: Path | None = None) -> subprocess
 
 
 def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
-    done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json"))
     # spark-submit itself would write the steps to stdout too.
     result = json.loads(done.stdout)["means"]
     assert "rows: 4 read = 4 evaluated" in done.stderr
@@ -115,8 +114,7 @@ def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Pat
     (programs / "python").chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     (tmp_path / "job.py").write_text("import os, pyspark, sys\nprint(pyspark.__file__, sys.executable, sys.argv[1:])\n")
-    done = ran([str(programs / "spark-submit"), "job.py", "a b", "--c"], tmp_path, environment)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(ran([str(programs / "spark-submit"), "job.py", "a b", "--c"], tmp_path, environment))
     message = next(line for line in done.stdout.splitlines() if "pyspark" in line)
     assert message.startswith(f"{spark_environment()['SPARK_HOME']}/")
     assert message.endswith(f"/pyspark/__init__.py {sys.executable} ['a b', '--c']")

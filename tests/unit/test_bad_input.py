@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input import HEAD, PAGE, Line, markdown
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 
 
 @pytest.mark.slow
@@ -16,8 +16,7 @@ def test_the_page_is_that_of_the_tests_and_has_at_least_120_cases(tmp_path: Path
     page = PAGE.read_text(encoding="utf-8")
     (tmp_path / "page.md").write_text(page, encoding="utf-8")
     # In a process of its own: pytest cannot collect tests while it runs some.
-    done = ran([sys.executable, "-m", "tests.bad_input", tmp_path / "page.md"], ROOT, os.environ)
-    assert done.returncode == 0, done.stderr
+    succeeded(ran([sys.executable, "-m", "tests.bad_input", tmp_path / "page.md"], ROOT, os.environ))
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page, "run make readme"
     cases = [line for line in page.splitlines() if line.startswith("| ") and line != HEAD]
     assert len(cases) == len(set(cases)) >= 120

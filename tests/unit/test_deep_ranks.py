@@ -3,7 +3,7 @@
 import os
 import sys
 
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran, succeeded
 
 SCRIPT = """
 import resource
@@ -26,8 +26,7 @@ for batch in (given, scored):
 def test_the_deepest_rank_that_is_allowed_fits_into_little_memory() -> None:
     # The limit on virtual memory also counts the stacks of unused threads.
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = ran([sys.executable, "-c", SCRIPT], ROOT, environment, seconds=60)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(ran([sys.executable, "-c", SCRIPT], ROOT, environment, seconds=60))
     assert len(done.stdout.splitlines()) == 4
     for line in done.stdout.splitlines():
         ap, rr, ndcg_at_10, ndcg, rbp = map(float, line.split())
