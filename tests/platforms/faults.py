@@ -84,15 +84,7 @@ def hooked(at: int, act: str) -> Moments:
 
 
 def child(url: str, document: dict[str, Any], at: int, act: str, message: str) -> None:
-    """Run a config on a Connect server; die, or meet a full disk, at the given moment of publishing.
-
-    Args:
-        url: Address of the server.
-        document: The config.
-        at: Number of the moment.
-        act: What happens there; see ``ACTS``.
-        said: A file for the number of moments, or for the error.
-    """
+    """Run a config on a Connect server; at a moment of publishing do one of ``ACTS``; write how many there are."""
     os.environ.update({"AWS_EC2_METADATA_DISABLED": "true"})
     from rankmetrics_spark import job
     from rankmetrics_spark.config import from_mapping

@@ -38,12 +38,7 @@ SERVICES = [f"yarn.resourcemanager.{name}address" for name in ("", "scheduler.",
 
 @dataclass(frozen=True)
 class Hadoop:
-    """A Hadoop whose settings, files and logs are in one folder.
-
-    Attributes:
-        folder: The folder; HADOOP_CONF_DIR is ``conf`` in it.
-        running: The daemons that have been started.
-    """
+    """A Hadoop whose settings (in ``conf``), files and logs are in one folder, and the daemons that were started."""
 
     folder: Path
     running: list[Running] = field(default_factory=list)

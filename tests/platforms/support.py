@@ -184,12 +184,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A standalone cluster.
-
-    Attributes:
-        url: The value for ``--master``.
-        workers: One process per worker; its executors are child processes.
-    """
+    """A standalone cluster: its URL, and one process per worker, whose executors are child processes."""
 
     url: str
     workers: tuple[Running, ...]
@@ -202,13 +197,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
-    """Run a master and workers as processes on loopback, ready for ``spark-submit --master``, until the block ends.
-
-    Args:
-        workers: Number of workers.
-        cores: Cores of each worker.
-        memory: Memory of each worker for its executors.
-    """
+    """Run a master and workers as processes on loopback, ready for ``spark-submit --master``, until the block ends."""
     # The REST submission server of the master would use a fixed port.
     no_rest = "-Dspark.master.rest.enabled=false"
     environment = spark_environment(SPARK_DAEMON_MEMORY="256m", SPARK_MASTER_OPTS=no_rest)
@@ -239,13 +228,7 @@ def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> 
 
 @contextmanager
 def connect_server(folder: Path, settings: Mapping[str, str], **more: str) -> Iterator[str]:
-    """Run a Spark Connect server with the Spark of this Python on loopback, until the block ends; its URL.
-
-    Args:
-        folder: Where it runs, so against which it resolves relative paths.
-        settings: Of Spark.
-        **more: Variables of its environment.
-    """
+    """Run a Connect server with the Spark of this Python in the folder until the block ends; ``more`` are variables."""
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
     own = {

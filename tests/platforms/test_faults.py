@@ -45,16 +45,7 @@ SPAWN.set_forkserver_preload(["rankmetrics_spark.job", "pyspark.sql.connect.sess
 
 @dataclass
 class Place:
-    """One store, with the two results that alternate there.
-
-    Attributes:
-        name: What the summary calls it.
-        spark: A session of the test itself.
-        url: The server.
-        folder: Logs and files of the test.
-        sink: Section of the config.
-        more: Further sections of the config.
-    """
+    """One store, with the two results that alternate there, the server, and a session of the test itself."""
 
     name: str
     spark: SparkSession
