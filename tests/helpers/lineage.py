@@ -11,14 +11,7 @@ from typing import Any
 
 @dataclass
 class Endpoint:
-    """What was sent to an endpoint.
-
-    Attributes:
-        url: Its address.
-        events: The events, in the order in which they came.
-        status: What it answers.
-        refused: Events that it answered with an error.
-    """
+    """What was sent to an endpoint: the events in their order, and how many it refused; ``status`` is its answer."""
 
     url: str = ""
     events: list[dict[str, Any]] = field(default_factory=list)

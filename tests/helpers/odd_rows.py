@@ -92,12 +92,7 @@ def expressions() -> dict[str, str]:
 
 
 def digests(rows: "DataFrame", sql: Mapping[str, str]) -> dict[str, str]:
-    """Expression -> digest of its values, one query for sixteen of them.
-
-    Args:
-        rows: The odd rows.
-        sql: Expression -> what the engine is given.
-    """
+    """Expression -> digest of its values, one query for sixteen of them; ``sql`` has what the engine is given."""
     names, result = [*sql], dict[str, str]()
     for start in range(0, len(names), 16):
         batch = names[start : start + 16]

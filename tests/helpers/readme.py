@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.commands import ROOT
 
@@ -24,6 +25,12 @@ def section(title: str, page: str = MANUAL) -> str:
 
 def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def names_after(program: str, **names: Any) -> dict[str, Any]:
+    """The names that there are once a program of the docs has run, which may use these."""
+    exec(program, names)
+    return names
 
 
 def commands(program: str, text: str = README) -> list[list[str]]:

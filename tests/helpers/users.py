@@ -22,12 +22,7 @@ Found = dict[tuple[str | None, str | None, str, str], dict[str, Any]]
 
 
 def table(arms: Mapping[str | None, Any], users: Mapping[str | None, Sequence[str]] | None = None) -> pd.DataFrame:
-    """One row per (experiment, user), with one metric.
-
-    Args:
-        arms: Experiment -> values of its users.
-        users: Experiment -> their names; by default the same users "u0", "u1", ... in every experiment.
-    """
+    """One row per (experiment, user), with one metric; by default the users "u0", "u1", ... of every experiment."""
     parts = []
     for name, values in arms.items():
         names = [f"u{i}" for i in range(len(values))] if users is None else list(users[name])
@@ -49,9 +44,9 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> cmp.UserRows:
     """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, and those of the covariates
     "0" and "1", ``machine <metric>`` those under the labels of a machine, ``chance`` the probability that people judge,
-    ``list_count`` lists, ``list_hash`` the
-    hash of the lists, ``without`` the share of the lists that have no value, ``triggered`` who counts, ``stratum`` the
-    user's stratum, ``shown`` the items of their lists, and ``in_part`` who is judged in part.
+    ``list_count`` lists, ``list_hash`` the hash of the lists, ``without`` the share of the lists that have no value,
+    ``triggered`` who counts, ``stratum`` the user's stratum, ``shown`` the items of their lists, and ``in_part`` who is
+    judged in part.
     """
     user, names = pd.factorize(rows["user"])
     strata = sorted(set(rows.get("stratum", ())))
@@ -118,15 +113,7 @@ def compared(
     segments: Sequence[str] = (),
     **asked: Any,
 ) -> Found:
-    """The rows of ``comparisons``; by default of every pair.
-
-    Args:
-        users: One row per (experiment, user).
-        request: Which pairs.
-        metrics: Columns of ``users``.
-        segments: Columns of ``users``.
-        **asked: See ``question``; by default 1 is the best value of every metric.
-    """
+    """The rows of ``comparisons``; by default of every pair, with 1 as the best value of every metric."""
     whole = question(request or Comparison(pairs="all"), metrics, **asked)
     if "ranges" not in asked:
         whole = replace(whole, ranges=dict.fromkeys(metrics, (0.0, 1.0)))

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +12,7 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import ROOT, Call, ok
 from tests.helpers.logs import DATE, a_list, config, impressions, parquet
-from tests.helpers.readme import blocks, commands, section
+from tests.helpers.readme import blocks, commands, names_after, section
 
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
@@ -49,8 +48,7 @@ def test_the_commands_and_the_code_of_a_period_run(
         ok(call, *words_of(program, out))
     assert "Period" in Path("report.html").read_text(encoding="utf-8")
     (program,) = blocks("python", text)
-    names: dict[str, Any] = {"spark": spark}
-    exec(program.replace("out/first", str(out)), names)
+    names = names_after(program.replace("out/first", str(out)), spark=spark)
     assert {row["n_days"] for row in names["period"].collect()} == {2}
 
 
@@ -81,8 +79,7 @@ def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
     # MLflow has an environment of its own, and so has its test.
     lines = [line for line in program.splitlines() if "mlflow" not in line or find_spec("mlflow")]
     assert len(lines) >= 4
-    names: dict[str, Any] = {"result": evaluate(impressions(spark, LOG), ["ap@10", "ndcg@10"], baseline="a")}
-    exec("\n".join(lines), names)
+    names = names_after("\n".join(lines), result=evaluate(impressions(spark, LOG), ["ap@10", "ndcg@10"], baseline="a"))
     assert "ndcg@10" in {row["metric"] for row in names["result"].summary().to_dict("records")}
     assert "<html" in Path("report.html").read_text(encoding="utf-8")
 
@@ -105,9 +102,7 @@ def test_the_commands_of_publishing_run(call: Call, published: Path, tmp_path: P
 
 def test_the_code_of_changed_lists_has_the_numbers_that_it_shows(spark: SparkSession) -> None:
     (program,) = blocks("python", section("Only changed lists", COMPARING))
-    names: dict[str, Any] = {}
-    exec(program, names)
-    row = names["row"]
+    row = names_after(program)["row"]
     assert (row["n_users"], row["share_changed"]) == (2, 2 / 3)
     assert row["difference"] == pytest.approx(((1 - 1 / 3) + (1 / 2 - 1 / 3)) / 2) == pytest.approx(0.417, abs=5e-4)
     assert row["diluted_difference"] == pytest.approx(0.278, abs=5e-4)
@@ -115,8 +110,6 @@ def test_the_code_of_changed_lists_has_the_numbers_that_it_shows(spark: SparkSes
 
 def test_the_code_of_percentiles_has_the_numbers_that_it_shows(spark: SparkSession) -> None:
     (program,) = blocks("python", section("Percentiles", COMPARING))
-    names: dict[str, Any] = {}
-    exec(program, names)
-    row = names["row"]
+    row = names_after(program)["row"]
     assert (row["percentile_50"], row["percentile_90"]) == (0.75, 1)
     assert row["percentile_50_ci_low"] != row["percentile_50_ci_low"]

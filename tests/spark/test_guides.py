@@ -15,7 +15,7 @@ from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import is_laptop
 from tests.helpers.commands import Call, Typed, ok
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
-from tests.helpers.readme import blocks, commands, section
+from tests.helpers.readme import blocks, commands, names_after, section
 from tests.spark.test_own_shapes import MEANS, ga4
 
 FIELD = Path(__file__).parent / "field"
@@ -79,8 +79,7 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
     for program in programs:
         if "polars" in program and not find_spec("polars"):
             continue
-        names: dict[str, Any] = {"spark": spark}
-        exec(program.replace('"out/', f'"{folder}/out/'), names)
+        names = names_after(program.replace('"out/', f'"{folder}/out/'), spark=spark)
         if "result" in names:
             means = names["result"].to_pandas()
             assert {"ndcg@10"} <= {*means["metric"]}

@@ -20,7 +20,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.messages import json_cases, messages, refusal
-from tests.helpers.readme import blocks
+from tests.helpers.readme import blocks, names_after
 
 SCHEMA = "user_id string, request string, position double, relevance double, drafted_by string"
 OPTIONS: dict[str, Any] = {"team": "drafted_by", "list": "request"}
@@ -487,8 +487,7 @@ def test_where_nothing_differs_one_in_twenty_drafts_says_otherwise_and_better_ra
 def test_the_example_of_the_docs_runs(spark: SparkSession, call: Call, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "interleaving.md").read_text(encoding="utf-8")
     (example,), (shown,), (document,), (lines,) = (blocks(kind, page) for kind in ("python", "text", "yaml", "sh"))
-    names: dict[str, Any] = {}
-    exec(example, names)
+    names = names_after(example)
     assert names["found"].collect()[0]["sentence"].split() == shown.split()
     # The commands of the page, on the same log.
     spark.createDataFrame(names["log"]).write.parquet(str(tmp_path / "logs" / "interleaved"))

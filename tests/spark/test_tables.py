@@ -19,7 +19,7 @@ from rankmetrics_spark.schemas import OF_DATES
 from rankmetrics_spark.sinks import files_of, swapping
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import a_list, parquet
-from tests.helpers.readme import blocks, commands, section
+from tests.helpers.readme import blocks, commands, names_after, section
 from tests.tables_page import tables, updated
 
 PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
@@ -86,14 +86,12 @@ def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, o
 
 
 def test_spark_sql_gives_the_answer_of_the_page(spark: SparkSession, out: Path) -> None:
-    names: dict[str, Any] = {"spark": spark}
-    exec(program("Spark SQL", "python").replace("out/first", str(out)), names)
+    names = names_after(program("Spark SQL", "python").replace("out/first", str(out)), spark=spark)
     assert answered(map(tuple, names["answer"].collect())) == ANSWER
 
 
 def test_pandas_gives_the_answer_of_the_page(out: Path) -> None:
-    names: dict[str, Any] = {}
-    exec(program("pandas", "python"), names)
+    names = names_after(program("pandas", "python"))
     assert answered(names["answer"].itertuples(index=False, name=None)) == ANSWER
 
 
@@ -101,8 +99,7 @@ def test_pandas_gives_the_answer_of_the_page(out: Path) -> None:
 @pytest.mark.both_engines
 @pytest.mark.skipif(find_spec("polars") is None, reason="only the environment of Spark has Polars")
 def test_polars_gives_the_answer_of_the_page(out: Path) -> None:
-    names: dict[str, Any] = {}
-    exec(program("Polars", "python"), names)
+    names = names_after(program("Polars", "python"))
     assert answered(names["answer"].rows()) == ANSWER
 
 
