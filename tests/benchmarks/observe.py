@@ -124,15 +124,19 @@ class Cost:
 @contextmanager
 def cost(spark: SparkSession) -> Iterator[Cost]:
     """Observe the Spark jobs of a block through Spark's status store: all jobs of all groups, including broadcasts."""
+    from py4j.protocol import Py4JJavaError  # the client of Spark Connect comes without it
+
     before, result, began = set(_jobs(spark)), Cost(), time.time()
     yield result
     ran = {number: stages for number, stages in _jobs(spark).items() if number not in before}
     result.jobs = len(ran)
     store = spark._jsc.sc().statusStore()
     for number in sorted({stage for stages in ran.values() for stage in stages}):
-        data = store.lastStageAttempt(number)
-        if data.status().toString() == "COMPLETE":
-            result.stages.append(_stage(data, began))
+        # A session keeps so many stages only, and forgets those first that were skipped.
+        with suppress(Py4JJavaError):
+            data = store.lastStageAttempt(number)
+            if data.status().toString() == "COMPLETE":
+                result.stages.append(_stage(data, began))
 
 
 def _stage(data: Any, began: float) -> Stage:
