@@ -52,7 +52,7 @@ def test_each_block_of_the_readme_runs_after_the_one_before(
         else:
             assert commands("rankmetrics", block)
         for words in commands("rankmetrics", block):
-            ok(call, *placed(words[1:], tmp_path, spark))
+            printed, _ = ok(call, *placed(words[1:], tmp_path, spark))
     assert {*names["result"].to_pandas("comparisons")["better"]} == {"candidate", "baseline"}
 
 
