@@ -255,10 +255,16 @@ class ConfigError(RankmetricsError):
 
     exit_code = 2
 
-    def __init__(self, message: str = "", allowed: str = "") -> None:
-        """An error with its one sentence; ``allowed`` says in words what may stand in place of a value."""
+    def __init__(self, message: str = "", allowed: str = "", path: str = "") -> None:
+        """An error with its one sentence.
+
+        Args:
+            message: The sentence.
+            allowed: What may stand in place of a value, in words.
+            path: Of the value that a rule refuses.
+        """
         super().__init__(message)
-        self.allowed = allowed
+        self.allowed, self.path = allowed, path
 
 
 class InputError(RankmetricsError):

@@ -183,7 +183,8 @@ def check_rules(section: str, given: object, paths: Mapping[str, str]) -> None:
             text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
             return paths[name] if not form else text if form == "=" else _shown(value)
 
-        raise err.ConfigError(re.sub(r"[{]([\w.]+)(=|!r)?[}]", said, sentence))
+        refused = several or next(iter(found.values()))
+        raise err.ConfigError(re.sub(r"[{]([\w.]+)(=|!r)?[}]", said, sentence), path=paths.get(refused, refused))
 
 
 def field_names(cls: type[Section]) -> list[str]:

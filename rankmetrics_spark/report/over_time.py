@@ -37,8 +37,7 @@ def left_out(section: cfg.Comparison) -> str:
     try:
         section.check("over_time")
     except err.ConfigError as error:
-        option = str(error).partition(" is ")[0]
-        return f"Differences are not drawn over time: they cannot take {option} into account."
+        return f"Differences are not drawn over time: they cannot take {error.path} into account."
     return ""
 
 
