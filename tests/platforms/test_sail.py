@@ -31,6 +31,8 @@ from tests.helpers.readme import blocks
 from tests.platforms.support import exact_rows, wait_for
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin"
+if not LAPTOP.exists():  # a copy of the checkout, whose tests run in that environment
+    LAPTOP = Path(sys.executable).parent
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "r@10"]
 
 
@@ -491,6 +493,63 @@ def test_the_next_call_starts_another_engine_and_old_results_and_forks_are_refus
     assert said["forked"][0].startswith("RankmetricsError, this process was forked from one with a laptop engine")
     assert said["stopped"] == ["RankmetricsError, the laptop engine was stopped; start another session"]
     assert not list(tmp_path.glob("rankmetrics-*"))
+
+
+RENEWED = f"""
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from rankmetrics_spark import evaluate, laptop_session
+from rankmetrics_spark.engines.sail import session
+{LOG}
+
+session.GROWN, session.MOST_CALLS = 1, 20
+spark = laptop_session()
+spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+made, pids = evaluate(log, "ap@3"), []
+
+def calls():
+    pids.append([])
+    for _ in range(15):
+        assert made.to_pandas()["mean"].item() == 0.5 and spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        spark.sql("SELECT 1").count()
+        pids[-1].append(spark._engine.pid)
+    return len({{*pids[-1]}})
+
+with ThreadPoolExecutor(4) as pool:
+    print({{*pool.map(lambda _: made.to_pandas()["mean"].item(), range(40))}})
+rows = spark.range(3).toLocalIterator()
+next(rows)
+print(calls())
+print(len([*rows]), calls() > 2)
+kept = spark.range(5)
+view = "CREATE TEMP VIEW other AS SELECT 1"
+dict(view=lambda: kept.createTempView("kept"), cache=kept.persist, sql=lambda: spark.sql(view))[sys.argv[1]]()
+print(calls())
+"""
+
+
+@pytest.mark.parametrize("kept", ["view", "cache", "sql"])
+def test_an_engine_that_has_grown_is_started_anew_where_nobody_would_notice(kept: str, tmp_path: Path) -> None:
+    """Not while rows are still to come, nor once it holds what another engine would not have."""
+    done = succeeded(program(tmp_path, RENEWED, kept, RANKMETRICS_THREADS="1", TMPDIR=str(tmp_path)))
+    assert done.stdout.split() == ["{0.5}", "1", "2", "True", "1"]
+    assert not done.stderr and not list(tmp_path.glob("rankmetrics-*"))
+
+
+MANY = f"""
+from rankmetrics_spark import evaluate, laptop_session
+{LOG}
+sizes = []
+for _ in range(300):
+    assert evaluate(log, "ap@3", convention="standard").to_pandas()["mean"].item() == 0.5
+    sizes.append(laptop_session()._engine.resident())
+print(sizes[0], max(sizes))
+"""
+
+
+def test_three_hundred_evaluations_stay_below_a_gigabyte_above_the_first(tmp_path: Path) -> None:
+    first, most = map(int, succeeded(program(tmp_path, MANY, RANKMETRICS_THREADS="2")).stdout.split())
+    assert 0 < first <= most < first + 10**9
 
 
 INTERRUPTED = f"""

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rankmetrics_spark.doors import settings_of
-from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
+from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, SOCKET, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, said
 
 #: Environment variables: threads of the engine, and the size of its memory pool, such as ``4g``.
@@ -37,6 +37,8 @@ _PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
 _START = 60
 #: Attempts to start; in each, other accounts can queue at the port for less than a millisecond.
 _STARTS = 5
+#: Name of the folder for temporary files.
+SPILL = "spill"
 #: Seconds to wait for the child to end, before it is killed.
 _STOP = 5
 #: Threads of the engine in addition to those that two stages of a query can keep busy.
@@ -131,20 +133,43 @@ class Engine:
         folder = Path(tempfile.mkdtemp(prefix="rankmetrics-laptop-"))
         # Keep the descriptor open: clients may connect again.
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-        with open(folder / "log", "wb") as log, unix_listener(descriptor) as listener:
-            process = subprocess.Popen(  # this Python, with a program of ours
-                [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path)],
-                env={**_environment(folder, limits), LISTENER: str(listener.fileno())},
-                pass_fds=[listener.fileno()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                # An interrupt at the terminal goes to the command only, which then stops the engine.
-                start_new_session=True,
-            )
+        process = _child(folder, descriptor, limits)
         engine = cls(limits, f"unix:{socket_path(descriptor)}", process, folder, descriptor)
         atexit.register(engine.stop)
         return engine
+
+    def renew(self) -> None:
+        """Start another child at the same address, so that clients connect to it; nothing may run on the old one."""
+        for _ in range(_STARTS):
+            # At its own end, it would remove the folder.
+            self._process.kill()
+            self._close()
+            for name in (SPILL, SOCKET):
+                each = self._folder / name
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+            self._process = _child(self._folder, self._descriptor, self.limits)
+            if self._read_status() == READY:
+                return
+        raise RankmetricsError.of("port_taken", starts=_STARTS)
+
+    def resident(self) -> int:
+        """Bytes of memory that the child has; 0 where the system does not tell."""
+        with suppress(OSError, ValueError):
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+            return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return 0
+
+    def _close(self) -> None:
+        """Close the pipes to the child, at which it ends, and wait for it."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                with suppress(OSError):
+                    stream.close()
+        try:
+            self._process.wait(_STOP)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     @property
     def pid(self) -> int:
@@ -187,15 +212,7 @@ class Engine:
             return
         self._end, self.stopped = self.end(), True
         atexit.unregister(self.stop)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                with suppress(OSError):
-                    stream.close()
-        try:
-            self._process.wait(_STOP)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._close()
         os.close(self._descriptor)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -249,6 +266,21 @@ class Engine:
         return ""
 
 
+def _child(folder: Path, descriptor: int, limits: Limits) -> subprocess.Popen[bytes]:
+    """Start a child that listens in a folder."""
+    with open(folder / "log", "wb") as log, unix_listener(descriptor) as listener:
+        return subprocess.Popen(  # this Python, with a program of ours
+            [sys.executable, "-c", _CODE, *(os.path.abspath(path) for path in sys.path)],
+            env={**_environment(folder, limits), LISTENER: str(listener.fileno())},
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            # An interrupt at the terminal goes to the command only, which then stops the engine.
+            start_new_session=True,
+        )
+
+
 #: The engine of this process that was started last; it may not have a session yet.
 launched: list[Engine] = []
 
@@ -257,7 +289,7 @@ def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
     """Return the environment of the child: its limits, a log of errors only, one thread per Python step."""
     foreign = ("SAIL_", "PYTHON", "SPARK_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    spill = folder / "spill"
+    spill = folder / SPILL
     spill.mkdir()
     usual, fixed = (settings_of(__name__, name) for name in ("usual", "fixed"))
     return {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import grpc
 from pyspark.errors import PySparkException
@@ -36,6 +37,11 @@ SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 #: A setting that ``createDataFrame`` reads. If Sail cannot ask its Python for the version of pyspark, it takes the
 #: settings of Spark 3.5 without a word, which lack this one.
 _NEEDED = "spark.sql.session.localRelationSizeLimit"
+
+
+#: The engine is started anew between two calls once it has this much memory, after so many calls: each SQL text that it
+#: reads leaves about 45 kB in it, because its parser is never freed, and each evaluation about 10 MB.
+GROWN, MOST_CALLS = 2**30, 500
 
 
 def laptop_session(threads: int | None = None, memory: str | int | None = None) -> SparkSession:
@@ -156,8 +162,8 @@ class _Session(ConnectSession):
     """A session that ends with its engine: the client gives no other code a session that is stopped."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        channel: Any = _Channel(engine)
+        self._engine, self._held = engine, _Held()
+        channel: Any = _Channel(engine, self._held)
         super().__init__(connection=channel)
         self.client.set_retry_policies([_Reconnection()])
         note_laptop(self)  # type: ignore[arg-type]
@@ -166,7 +172,20 @@ class _Session(ConnectSession):
     def client(self) -> Any:
         """The connection, through which every call goes."""
         self._engine.refuse_calls()
+        if self._held.calls >= MOST_CALLS and self._engine.resident() >= GROWN:
+            self._renew()
         return super().client
+
+    def _renew(self) -> None:
+        """Start the engine anew, with the settings of this session, where nobody would notice; others wait for it."""
+        with self._held.lock:
+            if self._held.calls < MOST_CALLS or self._held.anything:
+                return
+            self._held.calls = 0
+            self._engine.renew()
+            self._client._server_session_id = None
+            for name, value in {**self._held.settings}.items():
+                self.conf.set(name, value)
 
     @property
     def is_stopped(self) -> bool:
@@ -202,22 +221,81 @@ class _Session(ConnectSession):
             self._engine.stop()
 
 
+class _Held(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """What the engine holds for a session, by its requests.
+
+    Attributes:
+        calls: Requests since its start.
+        settings: Those that were set, with their values.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.settings: dict[str, str] = {}
+        # Held while the engine is started anew: calls of other threads begin after it.
+        self.lock = threading.RLock()
+        self._kept = False
+        self._open: set[str] = set()
+
+    @property
+    def anything(self) -> bool:
+        """Whether a call is open, or something was kept that no other engine would have, such as a view."""
+        return self._kept or bool(self._open)
+
+    def _begin(self, name: str) -> None:
+        with self.lock:
+            self.calls += 1
+            self._open.add(name)
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        self._begin(request.operation_id)  # until it is released
+        self._kept |= type(request).__name__ == "ExecutePlanRequest" and _keeps(request.plan)
+        return continuation(details, request)
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        self._begin(name := str(uuid4()))
+        try:
+            call, kind = continuation(details, request), type(request).__name__
+        finally:
+            self._open.discard(name)
+        if kind == "ReleaseExecuteRequest" and request.HasField("release_all"):
+            self._open.discard(request.operation_id)
+        elif kind == "ConfigRequest":
+            self.settings |= {pair.key: pair.value for pair in request.operation.set.pairs}
+            for name in request.operation.unset.keys:
+                self.settings.pop(name, None)
+        self._kept |= kind == "AnalyzePlanRequest" and request.HasField("persist")
+        return call
+
+
+def _keeps(plan: Any) -> bool:
+    """Whether an engine that has run a plan has something that another one would not have."""
+    if plan.HasField("root"):
+        return bool(plan.root.HasField("catalog"))
+    kind = plan.command.WhichOneof("command_type")
+    if kind == "sql_command":
+        words = plan.command.sql_command.input.sql.query or plan.command.sql_command.sql
+        return not words.lstrip().upper().startswith("SELECT")
+    return kind != "write_operation" or not plan.command.write_operation.path
+
+
 class _Channel(ChannelBuilder):
     """A channel to the engine with readable errors."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, held: _Held) -> None:
         # gRPC would use the proxy of the environment even for local calls, and send the path of the Unix socket as
         # the server's name, which Sail refuses.
         options = [("grpc.enable_http_proxy", 0), ("grpc.default_authority", self.host)]
         super().__init__(channelOptions=options)
-        self._engine = engine
+        self._engine, self._held = engine, held
 
     @property
     def host(self) -> str:
         return "localhost"
 
     def toChannel(self) -> Any:  # the name of pyspark
-        return grpc.intercept_channel(self._insecure_channel(self._engine.address), _ErrorMessages(self._engine))
+        channel = self._insecure_channel(self._engine.address)
+        return grpc.intercept_channel(channel, _ErrorMessages(self._engine), self._held)
 
 
 class _Reconnection(RetryPolicy):
