@@ -202,9 +202,12 @@ class _Derived:
         date, run_id = self.pointer.date, self.entry.run_id
         if document is None and HIDDEN in json.dumps(self.record["config"], default=str):
             raise ConfigError(f"{record_path(run_id)} hides secrets of its config; allowed: --config with it")
-        given: Mapping[str, object] = document or self.record["config"]
+        # Settings that had no effect there may be refused here.
+        refused, written = self.record.get("refused_settings") or (), self.record["config"]
+        kept = {name: value for name, value in written.get("spark", {}).items() if name not in refused}
+        given: Mapping[str, object] = document or {**written, "spark": kept}
         # A key that an older version did not have counts as its default.
-        recorded, config = (load({**each, **self._place}, date=date) for each in (self.record["config"], given))
+        recorded, config = (load({**each, **self._place}, date=date) for each in (written, given))
         if changed := [*_other_keys(as_dict(recorded), as_dict(config))]:
             raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         try:

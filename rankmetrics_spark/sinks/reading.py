@@ -164,10 +164,16 @@ def of_dates(spark: SparkSession, path: str, pointers: Pointers, schema: T.Struc
     files = live_files(disk, pointers, pointers.__contains__) if disk else []
     if engine_of(spark) == "sail":
         return rows_of(spark, disk, files, schema) if disk else None
+    # Spark refuses a folder with folders of dates beside those of experiments.
+    kinds = [key for key in PARTITION if any(file.startswith(f"{key}=") for file in files)]
+    places = [[f"{spark_path(path)}/{key}=*"] for key in kinds] if disk else [[]]
     try:
-        rows = with_schema(spark, path, schema).where(F.col(DATE).isin(*pointers))
+        parts = [with_schema(spark, path, schema, each).where(F.col(DATE).isin(*pointers)) for each in places]
     except AnalysisException:  # no date has a row in this table
         return None
+    if not parts:
+        return None
+    rows = reduce(DataFrame.unionByName, parts)
     if disk is None:
         return live(rows, pointers)
     # Names in a list: a pattern would be looked for in each row. Spark leaves out the other files as it plans.

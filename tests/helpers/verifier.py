@@ -30,6 +30,7 @@ class Verifier:
     def __init__(self, engine: str) -> None:
         self.engine, self.lock, self.counts = engine, Lock(), Counter[str]()
         self.process: subprocess.Popen[str] | None = None
+        self.folder = ""
 
     def __call__(self, path: str | None, date: str, run: str) -> str:
         """Verify what a run has published in a folder; what is wrong, or nothing."""
@@ -44,16 +45,27 @@ class Verifier:
         return "" if reason else error
 
     def _ask(self, question: dict[str, str]) -> dict[str, Any]:
+        if self.process is not None and self.folder != os.getcwd():
+            # Java stays in the folder where it was started, and a config may name a log below another.
+            self.process.communicate()
+            self.process = None
         if self.process is None:
+            self.folder = os.getcwd()
             root = Path(__file__).resolve().parents[2]
             words = [root / PYTHONS[self.engine], "-m", "tests.helpers.verifier", self.engine]
             pipe = subprocess.PIPE
             more = {"PYTHONPATH": str(root)}
             self.process = subprocess.Popen(
-                words, cwd=root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=os.environ | more
+                words,
+                cwd=self.folder,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=os.environ | more,
             )
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps({**question, "folder": os.getcwd()}) + "\n")
+        self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         return dict(json.loads(self.process.stdout.readline() or '{"error": "the process that verifies has ended"}'))
 
@@ -84,7 +96,6 @@ def main(engine: str) -> None:
         spark = session_of(engine)
         for line in sys.stdin:
             asked.update(json.loads(line))
-            os.chdir(asked["folder"])
             try:
                 result = job.verify(spark, Sink(path=asked["path"], format=format_of(asked["path"])), asked["date"])
                 answer: dict[str, Any] = {"how": sorted({row["the same"] for row in result.rows})}

@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.config import Comparison, Sink
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS, all_of, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.job import forget, rows_here
+from rankmetrics_spark.job import forget, rows_here, verify
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, figures_of, local_tables, result_rows
@@ -97,6 +97,7 @@ def test_a_file_of_all_experiments_has_the_rows_of_a_file_of_each(spark: SparkSe
     assert len(before[0]["comparisons"]) == 2 * (6 + (6 - 2 + 1))
     of_dates = {table: [file.parent.name for file in of_all.glob(f"{table}/e*=*/*.parquet")] for table in tables}
     assert of_dates == {table: [f"evaluation_date={DATE}"] for table in tables[1:]} | {"user_metrics": []}
+    assert verify(spark, Sink(path=str(of_all)), days[0]).in_words()[0].endswith("the same to the bit")
     # A date keeps its layout.
     publish(of_all, "few")
     assert seen(of_all) == before
