@@ -4,7 +4,7 @@ No other module of a report knows the names of the columns. No pyspark.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,8 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.words import UNIT, UNITS, Change, Numbers, p_value
 
-Row = Mapping[str, Any]
+Row = sch.Row
+Metrics = Sequence[Metric]
 T = TypeVar("T")
 K = TypeVar("K")
 

@@ -16,6 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 #: What messages, or roles, call a column -> its name in a table; None = the table has none.
 ColumnMap: TypeAlias = Mapping[str, str | None]
+#: A row of a table by the names of its columns, and a few rows of one.
+Row: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = list[dict[str, Any]]
 
 
 def columns(words: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -15,7 +14,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, check_known, first
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
-from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, Row, Rows
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
 #: Date -> its experiments, each with the hash of its convention.
@@ -125,7 +124,7 @@ def _covariate(section: Comparison, every_date: DataFrame, partitions: Partition
     return _of_date(every_date, partitions, section.cuped.date, "cuped.date")
 
 
-def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, list[dict[str, Any]], Sequence[Metric]]:
+def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, Rows, Sequence[Metric]]:
     """Read ``user_metrics`` of a period, by default of all dates, and compare its experiments over time.
 
     Dates before the period tell whether the users differed before. Returns the dates of the users, the rows of
@@ -203,10 +202,7 @@ def _refuse_unknown(experiments: Sequence[str], section: Comparison) -> None:
     check_known("experiment", (section.baseline, *section.candidates, *(section.shares or ())), experiments)
 
 
-Records = list[dict[str, Any]]
-
-
-def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Records]], Records]) -> Records:
+def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Rows]], Rows]) -> Rows:
     """Return the records of all runs of an output, newest first.
 
     Args:
@@ -224,7 +220,7 @@ def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Records]
     return records
 
 
-def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
+def summaries(records: Sequence[Row]) -> Rows:
     """Return one flat row per run: outcome, date, counts, seconds, and the error of one that failed.
 
     >>> row = summaries([{"run_id": "r", "rows": {"in": 3, "evaluated": 2, "quarantined": 1}, "outcome": "done"}])[0]
@@ -242,7 +238,7 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
             "rows": rows.get("in"),
             **{name: rows.get(name) for name in ("evaluated", "quarantined")},
             "seconds": seconds_of(record),
-            # Records of earlier versions hide less.
+            # Rows of earlier versions hide less.
             "error": without_secrets(record.get("error", {}).get("message") or "") or None,
         }
         lines.append(line)

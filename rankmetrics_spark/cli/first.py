@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import click
 import pandas as pd
@@ -23,7 +23,7 @@ from rankmetrics_spark.job import errors_in_words
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES, Rows
 from rankmetrics_spark.words import UNIT, UNITS
 
 
@@ -293,9 +293,7 @@ def next_command(config: str, changes: Sequence[str] = (), date: str | None = No
     return shlex.join(["rankmetrics", "evaluate", "--config", config, *more])
 
 
-def sample_means(
-    spark: SparkSession, config: cfg.Config, first: tools.FirstConfig
-) -> tuple[list[dict[str, Any]], list[str]]:
+def sample_means(spark: SparkSession, config: cfg.Config, first: tools.FirstConfig) -> tuple[Rows, list[str]]:
     """Experiment, metric, users and mean over the first rows of a log; a TREC run is read in whole.
 
     If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.

@@ -1,7 +1,7 @@
 """What ``rankmetrics interleaving`` reads and prints."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,12 +15,10 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.road import shown_rows
-from rankmetrics_spark.schemas import DATE, is_unknown
+from rankmetrics_spark.schemas import DATE, Row, is_unknown
 from rankmetrics_spark.sources import read_events
 from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, preferences
 from rankmetrics_spark.words import UNITS, worded
-
-Row = Mapping[str, Any]
 
 #: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
 READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users", "power")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rankmetrics_spark.comparison import LabelPlan, Plan
 
+    Planned = Plan | list[LabelPlan]
+
 DAYS = {"d": 1, "w": 7}
 
 
@@ -107,9 +109,7 @@ def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
     say.lines(*filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
 
 
-def plan_of(
-    folder: str, metric: str, labels: bool = False, **options: Any
-) -> Callable[[SparkSession], Plan | list[LabelPlan]]:
+def plan_of(folder: str, metric: str, labels: bool = False, **options: Any) -> Callable[[SparkSession], Planned]:
     """What reads ``user_metrics`` of an output in a session and plans a test.
 
     Args:
@@ -139,7 +139,7 @@ def plan_of(
     if labels and (options["experiment"] is None or not usual or any(value is not None for value in others)):
         raise ConfigError.of("half_labels")
 
-    def planned(spark: SparkSession) -> Plan | list[LabelPlan]:
+    def planned(spark: SparkSession) -> Planned:
         """The plan; InputError where there is no such table, no such date, or a single user."""
         from rankmetrics_spark import comparison
         from rankmetrics_spark.cli.earlier import stored_users, users_of_date

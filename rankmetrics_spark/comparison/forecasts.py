@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame, functions as F
@@ -15,10 +14,8 @@ from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared
 from rankmetrics_spark.comparison.arrivals import arrivals, differences
 from rankmetrics_spark.config import Comparison, Days, Gate
-from rankmetrics_spark.findings import Finding
+from rankmetrics_spark.findings import Finding, Row
 from rankmetrics_spark.metrics import Metric
-
-Row = Mapping[str, Any]
 
 #: Open comparisons whose outlook is computed at most.
 MOST_PAIRS = 3
@@ -26,6 +23,8 @@ MOST_PAIRS = 3
 USERS_OF_SAMPLE = 2_000
 #: Below this growth until the last expected day, no new users arrive.
 FEW_NEW_USERS = 0.01
+#: Baseline and candidate.
+Pair = tuple[str, str]
 _GATE, _MARGIN = "the limit of a gate", "the margin"
 
 
@@ -168,9 +167,7 @@ def _target(found: Finding, gates: Sequence[Gate], metric: Metric) -> Target | N
     return st.round_below(today), None, ""
 
 
-def _measured(
-    users: DataFrame, metric: Metric, pairs: Sequence[tuple[str, str]], is_paired: bool, n_users: int
-) -> DataFrame:
+def _measured(users: DataFrame, metric: Metric, pairs: Sequence[Pair], is_paired: bool, n_users: int) -> DataFrame:
     """The rows that say how users arrive: of the experiments, or of the differences of the first pair's users."""
     # A rate is as sure from a part of many users, and reading them all again would cost as much as the comparison.
     parts = 2 ** max(0, math.floor(math.log2(max(n_users, 1) / USERS_OF_SAMPLE)))

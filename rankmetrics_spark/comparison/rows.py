@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import schemas as sch, statistics as st
 
 # These register their functions, in this order.
-from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, families, sums as summed  # noqa: F401
+from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, sums as summed  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared
+from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals
 from rankmetrics_spark.comparison.registry import (
     STATISTICS as STATISTICS,
@@ -29,9 +30,7 @@ MEANS = TABLES["bootstrap_means"]
 CLUSTER_MEANS = TABLES["cluster_means"]
 
 
-def comparison_rows(
-    totals: Totals, question: families.Question, statistics: Iterable[Statistic] | None = None
-) -> dict[str, Any]:
+def comparison_rows(totals: Totals, question: Question, statistics: Iterable[Statistic] = ()) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
 
     Args:
@@ -69,7 +68,7 @@ def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator
         yield from rows_of(make(totals), kinds)
 
 
-def final(batches: Batches, question: families.Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
+def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
     totals = summed.read(batches)
     summed.refuse_several(totals)
     parts = [(totals, question)] if totals.sums else []
@@ -107,7 +106,7 @@ def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
         replicates = totals.replicates(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
             part = slice(i, i + 1)
-            bounds = families.interval(replicate_means(replicates)[None], moments.mean[part], confidence)
+            bounds = interval(replicate_means(replicates)[None], moments.mean[part], confidence)
             low[i], high[i] = (bound[0] for bound in bounds)
     return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
 

@@ -302,9 +302,7 @@ def shares(path: str, value: object) -> dict[str, float]:
     return planned
 
 
-def section(
-    cls: type[Section], short: tuple[type, ...] = (), words: str = "", of: Callable[[str, Any], object] | None = None
-) -> Read:
+def section(cls: type[Section], short: tuple[type, ...] = (), words: str = "", of: Read | None = None) -> Read:
     """A nested section, given as a mapping or as an instance; or as ``words`` say: ``of`` reads the types ``short``."""
 
     def read(path: str, value: object) -> object:

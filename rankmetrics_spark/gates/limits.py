@@ -28,6 +28,12 @@ MIXED = "mixed_arm_rate"
 OF_LOG = (SHARED, UNMATCHED, OPEN, MIXED)
 
 Rates = dict[str, float]
+#: Level, such as ``warn_change``, or name of a rate -> a number.
+Levels = Mapping[str, float]
+#: Rows of ``checks`` as they are made.
+Checks = Iterator[sch.Check]
+#: Holds a row of a table against a gate.
+Held = Callable[[Gate, sch.Row], Checks]
 #: Experiments that a notebook shows.
 MOST_SHOWN = 20
 
@@ -158,9 +164,7 @@ def rate_checks(findings: Findings, limits: Limits) -> list[sch.Check]:
     return checks
 
 
-def _of_rate(
-    rate: str, prefix: str, values: Rates, before: Mapping[str, float], limits: Limits, experiment: str | None
-) -> Iterator[sch.Check]:
+def _of_rate(rate: str, prefix: str, values: Rates, before: Levels, limits: Limits, experiment: str | None) -> Checks:
     """Hold a rate against its limits, and against that of the previous run."""
     levels, value = limits.get(rate, {}), values.get(rate)
     if value is None:
@@ -177,9 +181,7 @@ def _of_rate(
         yield _held(rate, "_change", change, levels, fact, experiment)
 
 
-def _held(
-    rate: str, kind: str, value: float, levels: Mapping[str, float], fact: str, experiment: str | None
-) -> sch.Check:
+def _held(rate: str, kind: str, value: float, levels: Levels, fact: str, experiment: str | None) -> sch.Check:
     """Hold a rate, or with the kind ``_change`` its change, against ``fail`` first, then against ``warn``."""
     name = f"{rate}{kind}"
     status: sch.Status
@@ -212,17 +214,14 @@ def in_percent(value: float, others: Iterable[float] = ()) -> str:
     return f"{float(text):g} %"
 
 
-Row = Mapping[str, Any]
-
-
 #: Tolerance for rounding, relative to limits above 1: 0.49 - 0.5 is slightly below -0.01.
 _ROUNDING = 1e-12
 
 
 def gate_checks(
     gates: Sequence[Gate],
-    averages: Sequence[Row],
-    comparisons: Sequence[Row],
+    averages: Sequence[sch.Row],
+    comparisons: Sequence[sch.Row],
     experiments: Iterable[str] = (),
     candidates: Iterable[str] = (),
 ) -> list[sch.Check]:
@@ -243,9 +242,7 @@ def gate_checks(
     return checks
 
 
-def _of_gate(
-    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[sch.Check]]
-) -> Iterator[sch.Check]:
+def _of_gate(gate: Gate, rows: Sequence[sch.Row], experiments: Iterable[str], check: Held) -> Checks:
     matches = [row for row in rows if row[sch.METRIC] == str(gate.metric) and row[sch.SEGMENT] == gate.segment]
     if gate.experiment is not None:
         matches = [row for row in matches if row[sch.EXPERIMENT] == gate.experiment]
@@ -273,7 +270,7 @@ def _sign(gate: Gate) -> int:
     return -1 if gate.metric.higher_is_better is False else 1
 
 
-def _of_mean(gate: Gate, row: Row) -> Iterator[sch.Check]:
+def _of_mean(gate: Gate, row: sch.Row) -> Checks:
     """Hold the mean, or a bound of it, against ``min``."""
     assert gate.min is not None
     low = _sign(gate) > 0
@@ -290,7 +287,7 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[sch.Check]:
     yield _row_of_gate(gate, row, "min", sentence, value, gate.min, _sign(gate) * (value - gate.min))
 
 
-def _of_drop(gate: Gate, row: Row) -> Iterator[sch.Check]:
+def _of_drop(gate: Gate, row: sch.Row) -> Checks:
     """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
     found = Finding.of(row)
     limits = (
@@ -354,7 +351,7 @@ _MOVED = {
 
 
 def _row_of_gate(
-    gate: Gate, row: Row, name: str, sentence: str, observed: float | None, limit: float, margin: float | None
+    gate: Gate, row: sch.Row, name: str, sentence: str, observed: float | None, limit: float, margin: float | None
 ) -> sch.Check:
     """A number against the limit of a gate; what has no number keeps no limit."""
     is_kept = margin is not None and -margin <= _ROUNDING * max(1.0, abs(limit))

@@ -3,14 +3,14 @@
 Pure arithmetic on what the pointers of the days hold. No engine is asked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date as day_of
 from statistics import median
 
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.gates import counts as cn, limits as lm
-from rankmetrics_spark.pointers import Pointer
+from rankmetrics_spark.pointers import Pointers
 from rankmetrics_spark.words import worded
 
 #: Days that a median needs; days that it is of; the same where enough of them have the weekday of the log.
@@ -23,15 +23,14 @@ _ORDER = (sch.NOT_CHECKED, sch.OK, sch.WARN, sch.FAIL)
 
 #: Experiment -> its rows and its users.
 Log = Mapping[str | None, tuple[int, int]]
+#: Experiment -> its users.
+Users = Mapping[str | None, int]
+#: What earlier days are called in a sentence, and these days.
+Like = tuple[str, list[Log]]
 
 
 def past_checks(
-    counts: cn.Counts,
-    users: Mapping[str | None, int],
-    date: str,
-    published: Mapping[str, Pointer],
-    settings: cfg.Quality,
-    of_tests: bool = False,
+    counts: cn.Counts, users: Users, date: str, published: Pointers, settings: cfg.Quality, of_tests: bool = False
 ) -> list[sch.Check]:
     """Hold a log against the days before it, a row per experiment; no row where too few days are published.
 
@@ -67,7 +66,7 @@ def past_checks(
     return checks
 
 
-def log_of(counts: cn.Counts, users: Mapping[str | None, int]) -> Log:
+def log_of(counts: cn.Counts, users: Users) -> Log:
     """The rows and users of each experiment, as a pointer keeps them; rows without an experiment are one of them."""
     rows: dict[str | None, int] = {}
     for name, count in counts.items():
@@ -75,7 +74,7 @@ def log_of(counts: cn.Counts, users: Mapping[str | None, int]) -> Log:
     return {name: (n, users.get(name, 0)) for name, n in rows.items()}
 
 
-def _like(date: str, days: Sequence[tuple[str, Log]]) -> tuple[str, list[Log]]:
+def _like(date: str, days: Sequence[tuple[str, Log]]) -> Like:
     """The days that a date is held against, in words and as they are: those of its weekday, where there are enough."""
     weekday = day_of.fromisoformat(date)
     alike = [logs for day, logs in days if day_of.fromisoformat(day).weekday() == weekday.weekday()][:WEEKDAYS]
@@ -85,9 +84,7 @@ def _like(date: str, days: Sequence[tuple[str, Log]]) -> tuple[str, list[Log]]:
     return f"{len(logs_of_days)} published days", logs_of_days
 
 
-def _changes(
-    key: str, log: Log, like: tuple[str, list[Log]], levels: Mapping[str, float], names: Sequence[str], of_tests: bool
-) -> Iterator[sch.Check]:
+def _changes(key: str, log: Log, like: Like, levels: lm.Levels, names: Sequence[str], of_tests: bool) -> lm.Checks:
     """How far rows or users are from the median: of the log in both directions, of an experiment where it falls."""
     which, (words, days) = ("rows", "users").index(key), like
 
@@ -120,9 +117,7 @@ def _changes(
         yield own if _ORDER.index(own.status) > _ORDER.index(whole.status) else replace(whole, experiment=name)
 
 
-def _missing(
-    days: Sequence[Log], here: set[str | None], level: sch.Status, names: Sequence[str]
-) -> Iterator[sch.Check]:
+def _missing(days: Sequence[Log], here: set[str | None], level: sch.Status, names: Sequence[str]) -> lm.Checks:
     """Which experiments of most of the last days are not in the log, and not published on its date either."""
     known = {name for logs in days for name in logs if name is not None and name not in here}
     gone = sorted(str(name) for name in known if 2 * sum(name in logs for logs in days) > len(days))

@@ -19,10 +19,11 @@ from rankmetrics_spark.words import UNIT, UNITS, worded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Row = dict[str, Any]
 
 #: Result rows that are printed at most; the Parquet tables hold all.
 MOST_ROWS = 10_000
+#: Experiment, metric and mean -> what stands in a table.
+Cell = Callable[[str, str, Text], Text]
 
 ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 
@@ -30,7 +31,7 @@ ORDER = (sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
 # ---- the means
 
 
-def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
+def result_rows(averages: DataFrame | sch.Rows) -> sch.Rows:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
     rows = compared_rows(averages)
     known = rows[0] if rows else {}
@@ -39,10 +40,10 @@ def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
+def compared_rows(comparisons: DataFrame | sch.Rows | None) -> sch.Rows:
     """The comparisons as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``."""
 
-    def order(row: Row) -> list[tuple[bool, str]]:
+    def order(row: sch.Row) -> list[tuple[bool, str]]:
         """As Spark orders: null first, texts by code point, which is also the order of their UTF-8 bytes."""
         return [(row[name] is not None, row[name] or "") for name in ORDER]
 
@@ -57,7 +58,7 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
 def grid(
     means: Sequence[figures.Mean],
     chosen: Iterable[Metric],
-    cell: Callable[[str, str, Text], Text] = lambda experiment, metric, mean: Text.assemble(mean),
+    cell: Cell = lambda experiment, metric, mean: Text.assemble(mean),
     letters: Mapping[str, str] | None = None,
     order: Callable[[str], Any] = str,
 ) -> Table:
@@ -131,9 +132,7 @@ def best_means(means: Iterable[figures.Mean], metrics: Mapping[str, Metric]) -> 
     return best
 
 
-def _cell(
-    name: str, metric: str, mean: figures.Mean | None, best: float | None, cell: Callable[[str, str, Text], Text]
-) -> Text:
+def _cell(name: str, metric: str, mean: figures.Mean | None, best: float | None, cell: Cell) -> Text:
     if mean is None or mean.mean is None:
         return Text("-" if mean else "")
     text = f"{mean.mean:.4f} {mean.half}".rstrip()
@@ -178,7 +177,7 @@ def print_percentiles(means: Sequence[figures.Mean]) -> None:
 # ---- conventions side by side
 
 
-def print_conventions(rows: list[Row]) -> None:
+def print_conventions(rows: sch.Rows) -> None:
     """One line per convention, a block per experiment: users, a column per metric, what differs from the standard."""
     labels = (sch.EXPERIMENT, sch.CONVENTION)
     names = [name for name in (rows[0] if rows else {}) if name not in labels]
@@ -218,7 +217,7 @@ def _plain(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
+CONVENTION_PRINTERS: dict[str, Callable[[sch.Rows], None]] = {
     "table": print_conventions,
     "json": formats.print_json,
     "csv": formats.print_csv,

@@ -18,8 +18,9 @@ from rich.text import Text
 from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.report.assets import file_text
 
-Row = Mapping[str, Any]
 C = TypeVar("C")
+#: Makes the table of some columns.
+Build = Callable[[Sequence[C]], Table]
 
 # ---- for programs
 
@@ -29,7 +30,7 @@ RESULT_TABLES = ("means", "comparisons", "checks")
 _COUNTS = ("rows", "experiments", "quarantine_reasons", "tables")
 
 
-def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) -> dict[str, Any]:
+def result_object(record: sch.Row, tables: Mapping[str, Sequence[sch.Row]], paths: sch.Row) -> dict[str, Any]:
     """The result of a run as one object: what it found, what it counted, and where that is.
 
     Args:
@@ -84,7 +85,7 @@ safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
 details: ContextVar[bool] = ContextVar("details", default=False)
 
 
-def print_csv(rows: Sequence[Row]) -> None:
+def print_csv(rows: Sequence[sch.Row]) -> None:
     r"""One table with a header: the columns of the first row.
 
     >>> print_csv([{"name": "a\x1b[1m\nb", "difference": -0.13, "formula": "=1+1", "mean": float("nan")}])
@@ -197,7 +198,7 @@ ANY_WIDTH = 1_000_000
 PIPE_WIDTH = 160
 
 
-def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
+def print_fitting(build: Build[C], columns: Sequence[C], *titles: str) -> None:
     """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
     console = _stdout()
     print_lines(titles)
@@ -241,9 +242,7 @@ def folded(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def blocks(
-    build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console, width: int | None = None
-) -> list[list[C]]:
+def blocks(build: Build[C], columns: Sequence[C], console: Console, width: int | None = None) -> list[list[C]]:
     """The columns in their order, in as few blocks as fit into a width; at least one block.
 
     A column that does not fit beside the labels has a block of its own.

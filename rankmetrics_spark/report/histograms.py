@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, metrics as mx, schemas as sch
+from rankmetrics_spark import engines as eng, findings as fd, schemas as sch
 from rankmetrics_spark.report.figures import STEPS, Figures
 
 #: Metric -> lowest and highest value of its steps.
@@ -53,9 +53,7 @@ def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) 
     return {sch.EXPERIMENT: experiment, sch.METRIC: metric, "step": step, "low": low, "high": high, "users": users}
 
 
-def change_rows(
-    pair: tuple[str, str], tables: Mapping[str, Any], columns: Mapping[str, str], edges: Edges
-) -> list[dict[str, Any]]:
+def change_rows(pair: tuple[str, str], tables: Mapping[str, Any], columns: Mapping[str, str], edges: Edges) -> sch.Rows:
     """Users per metric and step who are in both Arrow tables of a pair, by the change of their value.
 
     Args:
@@ -87,7 +85,7 @@ def step_column(column: str, low: float, high: float) -> Column:
     return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
 
 
-def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first: int = 0) -> list[dict[str, Any]]:
+def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first: int = 0) -> sch.Rows:
     """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
     parts = (F.struct(F.lit(name).alias(sch.METRIC), step.alias("step")) for name, step in steps.items())
     known = rows.select(sch.EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
@@ -96,8 +94,8 @@ def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first:
 
 
 def changes_between(
-    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[mx.Metric], edges: Edges
-) -> list[dict[str, Any]]:
+    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: fd.Metrics, edges: Edges
+) -> sch.Rows:
     """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
     columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
     theirs = users.where(F.col(sch.EXPERIMENT) == baseline).select(sch.USER, *columns)

@@ -70,9 +70,9 @@ def page(figures: Figures) -> str:
     return text.replace(_DATA, data, 1)
 
 
-def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] | None = None) -> str:
+def index(parts: Mapping[str, Figures], title: str, page: str = "", lost: Mapping[str, str] = {}) -> str:
     """The page of several tests, or days; see ``lines_of``."""
-    return _rendered("index.html", {"title": title, "lines": overview.lines_of(parts, page, lost or {})}, {})
+    return _rendered("index.html", {"title": title, "lines": overview.lines_of(parts, page, lost)}, {})
 
 
 def _rendered(template: str, context: Mapping[str, Any], safe: dict[str, str]) -> str:
@@ -111,9 +111,7 @@ def write_page(figures: Figures, file: str | Path) -> Path:
     return _written(Path(file), page(figures))
 
 
-def write_index(
-    parts: Mapping[str, Figures], title: str, file: str | Path, lost: Mapping[str, str] | None = None
-) -> Path:
+def write_index(parts: Mapping[str, Figures], title: str, file: str | Path, lost: Mapping[str, str] = {}) -> Path:
     """Write the page of each part beside the file, and their index to it; see ``index``."""
     path = Path(file)
     for name, own in parts.items():

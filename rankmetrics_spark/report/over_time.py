@@ -9,10 +9,8 @@ from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent, worded
 
-Row = Mapping[str, Any]
 
-
-def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
     for found in (found for found in fd.findings(comparisons) if found.is_of_all):
@@ -47,7 +45,7 @@ _OF_DIFFERENCE = (
 )
 
 
-def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), main: Metric | None = None) -> list[str]:
+def sentences_over_time(rows: Sequence[fd.Row], metrics: fd.Metrics = (), main: Metric | None = None) -> list[str]:
     """Whether each effect fades, and whether the users differed before the start.
 
     The metric that decides has a sentence for every pair. Other metrics have one where the effect changes, or where the
@@ -67,7 +65,7 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
     return before + within + later
 
 
-def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
+def deciding_metric(rows: Iterable[fd.Row], metrics: fd.Metrics = ()) -> str:
     """The metric that decides, among those of the rows."""
     names = dict.fromkeys(row[sch.METRIC] for row in rows)
     shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
@@ -146,7 +144,7 @@ def _interval(found: fd.Finding, change: Change) -> str:
     return f"{percent(found.confidence)} interval {change.interval}"
 
 
-def print_over_time(days: cfg.Days, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
+def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics: fd.Metrics = ()) -> None:
     """The sentences, the dates and a line per row; of several metrics, the table holds the one that decides.
 
     Args:

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from rankmetrics_spark import comparison, config as cfg, road, schemas as sch
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.pointers import History, Pointer, unpublished
+from rankmetrics_spark.findings import Metrics
+from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.pointers import History, Pointers, unpublished
 from rankmetrics_spark.report import read, trust, verdict
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
@@ -25,7 +26,7 @@ from rankmetrics_spark.words import UNITS, about
 #: Rows of segments that are read of a result.
 MOST_ROWS_OF_FRAMES = 10_000
 
-Record = Mapping[str, Any]
+Records = Sequence[sch.Row]
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
     return settled(tables.name, tables.pointers, lambda known: period(tables.at(known)))
 
 
-def figures_of_run(spark: SparkSession, config: cfg.Config, record: Record) -> Figures:
+def figures_of_run(spark: SparkSession, config: cfg.Config, record: sch.Row) -> Figures:
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
     date, period = config.evaluation_date, record.get("period")
     if period is not None:
@@ -155,9 +156,7 @@ def figures_of_run(spark: SparkSession, config: cfg.Config, record: Record) -> F
 
 
 @about(lambda tables, users, days, records, history: Figures((), record=merged_record(records)).unit)
-def _figures(
-    tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Sequence[Record], history: Sequence[Record]
-) -> Figures:
+def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Records, history: Records) -> Figures:
     record = merged_record(records)
     config = record.get("config") or {}
     # The period of the run is that of the page, and not asked for twice.
@@ -216,11 +215,11 @@ def _figures(
 
 
 def outlook_of(
-    rows: Sequence[Record],
+    rows: Records,
     users: DataFrame,
     days: cfg.Days,
     section: cfg.Comparison,
-    metrics: Sequence[Metric],
+    metrics: Metrics,
     gates: Sequence[cfg.Gate] = (),
 ) -> list[str]:
     """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
@@ -244,9 +243,7 @@ def outlook_of(
 _OF_REQUEST = ("baseline", "candidates", "pairs", "period")
 
 
-def notes_of_runs(
-    records: Sequence[Record], pointers: Mapping[str, Pointer], dates: Sequence[str], section: cfg.Comparison
-) -> list[str]:
+def notes_of_runs(records: Records, pointers: Pointers, dates: Sequence[str], section: cfg.Comparison) -> list[str]:
     """What the runs of some dates were asked for that a comparison is not: a sentence for each difference.
 
     Args:
@@ -323,7 +320,7 @@ def _before(users: DataFrame, section: cfg.Comparison, days: cfg.Days) -> DataFr
     return users.where(F.col(sch.DATE) == date) if date is not None and date < days.first else None
 
 
-def merged_record(records: Sequence[Record]) -> dict[str, Any]:
+def merged_record(records: Records) -> dict[str, Any]:
     """The records of the runs of several dates as one: counts are added up, all else is that of the last date.
 
     >>> day = {"rows": {"in": 3}, "experiments": {"a": {"lists": 2}}, "evaluation_date": "2026-11-20"}

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, findings as fd, schemas as sch, sinks
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
 from rankmetrics_spark.report import assets, histograms, reruns, trust
 from rankmetrics_spark.report.figures import Figures
@@ -138,11 +137,7 @@ class FolderTables:
             yield experiment, date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
     def _tables(
-        self,
-        table: str,
-        dates: Sequence[str],
-        columns: Callable[[Sequence[str]], list[str]],
-        experiments: Collection[str] | None = None,
+        self, table: str, dates: Sequence[str], columns: Chosen, experiments: Collection[str] | None = None
     ) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
@@ -180,7 +175,7 @@ class FolderTables:
         """The rows of all users on these dates."""
         return [*self._read(table, dates, {*experiments})]
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+    def ends(self, date: str, metrics: fd.Metrics) -> histograms.Edges:
         """Lowest and highest value of users."""
         ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
@@ -190,7 +185,7 @@ class FolderTables:
         return ends
 
     def _values(
-        self, date: str, metrics: Sequence[Metric], experiments: Collection[str] | None = None
+        self, date: str, metrics: fd.Metrics, experiments: Collection[str] | None = None
     ) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
         columns = {metric.column: str(metric) for metric in metrics}
@@ -200,7 +195,7 @@ class FolderTables:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
 
-    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> Rows:
         """Users per (experiment_id, metric, step)."""
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
@@ -208,7 +203,7 @@ class FolderTables:
         steps = ((*key, step - 1, int(n)) for key, numbers in counts.items() for step, n in enumerate(numbers) if n)
         return [histograms.step_row(*step, edges) for step in steps]
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> Rows:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
@@ -285,12 +280,12 @@ class SparkTables:
         newest = eng.few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
         return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
 
-    def _users(self, date: str, metrics: Sequence[Metric]) -> tuple[Any, list[Metric]]:
+    def _users(self, date: str, metrics: fd.Metrics) -> tuple[Any, fd.Metrics]:
         """The users of a date, and those of the metrics that they have."""
         users = self._of_date("user_metrics", date)
         return users, [metric for metric in metrics if users is not None and metric.column in users.columns]
 
-    def ends(self, date: str, metrics: Sequence[Metric]) -> histograms.Edges:
+    def ends(self, date: str, metrics: fd.Metrics) -> histograms.Edges:
         users, stored = self._users(date, metrics)
         if not stored:
             return {}
@@ -298,14 +293,14 @@ class SparkTables:
         pairs = zip(stored, row[::2], row[1::2], strict=True)
         return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
 
-    def users(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> Rows:
         users, stored = self._users(date, metrics)
         if not stored:
             return []
         steps = {str(each): histograms.step_column(each.column, *edges[str(each)]) for each in stored}
         return histograms.step_rows(users.where(F.col(sch.EXPERIMENT).isin([*experiments])), steps, edges, first=-1)
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: Sequence[Metric], pairs: histograms.Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> Rows:
         users, stored = self._users(date, metrics)
         of_baseline = fd.grouped(pairs if stored else (), lambda pair: pair[1]).items()
         sides = ((baseline, [experiment for experiment, _ in some]) for baseline, some in of_baseline)
@@ -316,7 +311,9 @@ class SparkTables:
         return newest_first[::-1]
 
 
-Rows = list[dict[str, Any]]
+Rows = sch.Rows
+#: Names of columns -> those that are read.
+Chosen = Callable[[Sequence[str]], list[str]]
 
 #: Rows of segments that are read at most, and rows of a history; the page shows fewer.
 MOST_ROWS = 20_000

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.pointers import Pointer
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, NULL_PARTITION, RUN, WARN, Check
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, NULL_PARTITION, RUN, WARN, Check, Row, Rows
 from rankmetrics_spark.words import UNITS
-
-Record = Mapping[str, Any]
-Rows = list[dict[str, Any]]
 
 #: Comparisons that a sentence names; the others are counted.
 MOST_NAMED = 3
@@ -18,7 +15,7 @@ MOST_NAMED = 3
 _DROPS = ("max_drop", "max_relative_drop", "trusted")
 
 
-def record_of(records: Sequence[Record], date: str, run: str | None) -> Record:
+def record_of(records: Sequence[Row], date: str, run: str | None) -> Row:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
     complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
     successful = [record for record in complete if record.get("outcome") == "done"]
@@ -26,7 +23,7 @@ def record_of(records: Sequence[Record], date: str, run: str | None) -> Record:
     return (of_run or successful or [{}])[-1]
 
 
-def record_of_date(records: Sequence[Record], date: str, pointer: Pointer | None) -> Record:
+def record_of_date(records: Sequence[Row], date: str, pointer: Pointer | None) -> Row:
     """The record of the newest run of a date, with the counts of each experiment by the run whose rows count.
 
     >>> from rankmetrics_spark.pointers import Entry
@@ -97,7 +94,7 @@ def compared_as_now(pointers: Mapping[str, Pointer], date: str, dates: Iterable[
     return True
 
 
-def checks_of_runs(stored: Sequence[Record], computed: Sequence[Check], replaced: Rows) -> Rows:
+def checks_of_runs(stored: Sequence[Row], computed: Sequence[Check], replaced: Rows) -> Rows:
     """The checks of a date on which several runs count.
 
     Args:

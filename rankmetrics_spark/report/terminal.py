@@ -3,19 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
-from rankmetrics_spark.findings import Finding, by_metric, findings, label_of
+from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings, label_of
 from rankmetrics_spark.report import assets, beside, console, formats, overview, story, trust, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
-
-Row = Mapping[str, Any]
 
 #: Up to so many tests have a table each.
 MOST_TESTS = 5
@@ -124,9 +121,7 @@ def headline(figures: Figures) -> list[str]:
     return ["".join(said.title) + ("" if said.names_metric else f" on {label_of(figures.primary)}")]
 
 
-def print_comparisons(
-    rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Sequence[mx.Metric] = ()
-) -> None:
+def print_comparisons(rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Metrics = ()) -> None:
     """The verdict, whose users these are, and one line per comparison."""
     result = of_comparisons(rows, metrics)
     print_verdict(sentences, result=result)
@@ -134,7 +129,7 @@ def print_comparisons(
     formats.print_texts(comparison_texts(result), OF_NAMES)
 
 
-def of_comparisons(rows: Sequence[Row], metrics: Sequence[mx.Metric] = ()) -> Figures:
+def of_comparisons(rows: Sequence[Row], metrics: Metrics = ()) -> Figures:
     """The figures of comparisons alone: their means are those of the rows."""
     means = [
         {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
@@ -181,7 +176,7 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
     return texts
 
 
-def print_not_published(record: Row, metrics: Sequence[mx.Metric]) -> None:
+def print_not_published(record: Row, metrics: Metrics) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
     formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
@@ -223,7 +218,7 @@ class Compared:
     dates: int
     rows: Sequence[Row]
     more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    metrics: Sequence[mx.Metric] = ()
+    metrics: Metrics = ()
     days: cfg.Days | None = None
     outlook: Sequence[str] = ()
 

@@ -1,12 +1,12 @@
 """The answer in words: one sentence per comparison."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
-from rankmetrics_spark.findings import Finding
+from rankmetrics_spark.findings import Finding, Metrics, Row
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import assets, beside
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Fact
@@ -14,7 +14,6 @@ from rankmetrics_spark.words import STATES, UNIT, UNITS, Fact
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
 
-Row = Mapping[str, Any]
 
 #: Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all.
 MOST_SENTENCES = 12
@@ -25,7 +24,7 @@ LOST, FURTHER = "lost guardrails", "further metrics"
 MOST_LINES = 5
 
 
-def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
+def verdict_of(rows: Sequence[Row], metrics: Metrics = (), more: int = 0) -> list[str]:
     """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown.
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.

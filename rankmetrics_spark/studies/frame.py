@@ -26,6 +26,8 @@ TABLES = {table: sch.columns(text) for table, text in settings_of(__name__, "col
 #: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 Rows = Iterable[Mapping[str, Any]]
+#: Column of a table -> its type.
+Columns = Mapping[str, str]
 #: Columns that are read where the options name no other.
 _ROLES = (*sch.ROLES, *sch.ROLES.values())
 #: The usual ``max_invalid_fraction``, as in ``evaluate``.
@@ -128,7 +130,7 @@ def refuse_grades(n: int, largest: float) -> None:
         raise InputError(f"{words}; allowed: clicks, 0 or 1")
 
 
-def of_users(users: DataFrame, columns: Mapping[str, str], step: Callable[[pa.RecordBatch], Rows]) -> DataFrame:
+def of_users(users: DataFrame, columns: Columns, step: Callable[[pa.RecordBatch], Rows]) -> DataFrame:
     """The table that a step makes of each batch of users, column by column."""
 
     def body(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
@@ -141,10 +143,7 @@ def of_users(users: DataFrame, columns: Mapping[str, str], step: Callable[[pa.Re
 
 
 def added_up(
-    users: DataFrame,
-    table: eng.SumTable,
-    sums_of: Callable[..., Any],
-    check: Callable[[Any], None] = lambda totals: None,
+    users: DataFrame, table: eng.SumTable, sums_of: Callable[..., Any], check: Callable[[Any], None] | None = None
 ) -> DataFrame:
     """Add up the exact sums by key of each batch of users, within partitions, whose sums ``check`` may refuse."""
 
@@ -154,16 +153,15 @@ def added_up(
         for batch in batches:
             for key, sums in sums_of(batch) if batch.num_rows else ():
                 totals[key] = totals[key] + sums if key in totals else sums
-        check(totals)
+        if check:
+            check(totals)
         if totals:
             yield table.batch([*zip(*totals, strict=True)], [*totals.values()])
 
     return users.mapInArrow(body, table.schema)
 
 
-def of_sums(
-    sums: DataFrame, table: eng.SumTable, columns: Mapping[str, str], rows: Callable[[Sums], Rows]
-) -> eng.ResultTable:
+def of_sums(sums: DataFrame, table: eng.SumTable, columns: Columns, rows: Callable[[Sums], Rows]) -> eng.ResultTable:
     """The table whose rows are made of the sums of all users, which may refuse them."""
 
     def body(batches: eng.Batches) -> Iterator[pa.RecordBatch]:
@@ -173,7 +171,7 @@ def of_sums(
     return eng.result_table(eng.in_one_step(sums, body, columns))
 
 
-def row_batches(rows: Rows, columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def row_batches(rows: Rows, columns: Columns) -> Iterator[pa.RecordBatch]:
     """Rows as a batch, if there are any; null where a row has no value."""
     if cells := [*rows]:
         yield from eng.rows_of({name: [row.get(name) for row in cells] for name in columns}, columns)
@@ -198,7 +196,7 @@ class Allowed:
 
 
 def log_of_lists(
-    impressions: eng.AnyTable, columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int
+    impressions: eng.AnyTable, columns: sch.ColumnMap | None, rank_by: str, first_rank: int
 ) -> tuple[DataFrame, Plan]:
     """The log of lists that are compared by their items, and its plan; relevance is not read."""
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}

@@ -322,11 +322,7 @@ def _counts_of(batches: eng.Batches) -> dict[str, _Counts]:
 
 
 def _values_of(
-    counts: Mapping[Any, tuple[mx.Ints, mx.Ints]],
-    name: str | None,
-    replicates: int,
-    n_catalogue: int,
-    n_interactions: int | None,
+    counts: _Counts, name: str | None, replicates: int, n_catalogue: int, n_interactions: int | None
 ) -> dict[str, mx.Floats]:
     """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
     values = []
@@ -342,7 +338,7 @@ def _values_of(
     return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
-def _sizes_of(counts: Mapping[Any, tuple[mx.Ints, mx.Ints]], name: str | None, replicates: int) -> mx.Floats:
+def _sizes_of(counts: _Counts, name: str | None, replicates: int) -> mx.Floats:
     """(1 + R,) items of the catalogue that an experiment shows, in the log and in each replicate, with repeats."""
     shown = (counts[name, replicate, "shown"] for replicate in range(1 + replicates))
     return np.array([float((times * items).sum()) for times, items in shown])

@@ -11,7 +11,7 @@ from rankmetrics_spark import engines as eng
 from rankmetrics_spark.config import Options, Quality
 from rankmetrics_spark.errors import InputError, QualityError, RankmetricsError
 from rankmetrics_spark.layouts import entry
-from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, quoted
+from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, Rows, quoted
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
@@ -165,9 +165,7 @@ def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame
     ).select(ENTRIES, credits.FAULTY, credits.BELOW)  # fmt: skip
 
 
-def _rows(
-    totals: credits.Totals, request: Preferences, refuse: Callable[[Mapping[str, int]], None]
-) -> list[dict[str, Any]]:
+def _rows(totals: credits.Totals, request: Preferences, refuse: Callable[[Mapping[str, int]], None]) -> Rows:
     """Make the rows of the result from the sums of all users, unless the log is refused."""
     credits.refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:

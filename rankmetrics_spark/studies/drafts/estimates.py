@@ -27,8 +27,6 @@ LONGEST_NAME = 60
 #: The sentence names a larger share of rows that are left out.
 MANY_LEFT_OUT = 0.01
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Preferences(cfg.Section):
@@ -51,7 +49,7 @@ class Preferences(cfg.Section):
         err.check_known("ranker", [self.baseline] if self.ranks else [], self.ranks, "baseline")
 
 
-def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
+def preference_rows(totals: credits.Totals, request: Preferences) -> sch.Rows:
     """Return a row per pair of rankers; without a pair one row that says why, and counts.
 
     Raises:
@@ -79,7 +77,7 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> list[Row]:
         return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
     table = np.stack([totals[one, other] for _, _, one, other in pairs])
     numbers = _numbers(table, request)
-    rows: list[Row] = [
+    rows: sch.Rows = [
         {"ranker_a": one, "ranker_b": other, **about, **{name: values[at] for name, values in numbers.items()}}
         for at, (_, _, one, other) in enumerate(pairs)
     ]
@@ -160,7 +158,7 @@ def draft_check(table: st.Whole) -> tuple[list[list[float]], mx.Floats]:
 # ---- sentences
 
 
-def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
+def sentence(row: sch.Row, n_pairs: int) -> str:
     """What a row says, in words that people decide from; its p-value is corrected for ``n_pairs``."""
     lopsided, p = "", row["p_draft"]
     if not is_unknown(p) and p < LOPSIDED:
@@ -172,7 +170,7 @@ def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
     return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
 
 
-def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
+def _answer(row: sch.Row, n_pairs: int) -> str:
     a, b, n = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["n_users"]
     if not n:
         lists = f"the {row['n_lists']:,} lists" if row["n_lists"] > 1 else "the one list"
@@ -205,7 +203,7 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
-def _with_power(row: Mapping[str, Any]) -> str:
+def _with_power(row: sch.Row) -> str:
     """What so many users find, and how many find the effect that was asked for."""
     least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
     find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
@@ -215,7 +213,7 @@ def _with_power(row: Mapping[str, Any]) -> str:
     return f"{takes} to be found {power}; {row['n_users']:,} {find}."
 
 
-def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
+def _bounds(row: sch.Row, name: str, sign: int) -> str:
     """The interval of the share of the ranker that is ahead."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     # Without a spread, the t interval is a point or nothing.
@@ -234,7 +232,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _left_out_in_words(row: Mapping[str, Any]) -> str:
+def _left_out_in_words(row: sch.Row) -> str:
     """Rows that are left out, where they are so many that people have to know."""
     many, sentences = MANY_LEFT_OUT * row["n_rows"], []
     if row["n_faulty_rows"] > many:
@@ -246,7 +244,7 @@ def _left_out_in_words(row: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def counts_in_words(row: Mapping[str, Any]) -> str:
+def counts_in_words(row: sch.Row) -> str:
     """What became of the rows of the log, from any row of the result.
 
     >>> counts = {"n_rows": 1200, "n_faulty_rows": 3, "n_repeated": 0, "n_lists_of_log": 120}
