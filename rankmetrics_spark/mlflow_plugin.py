@@ -65,9 +65,7 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
             shown = shown[predictions]
         if shown is None or dataset.labels_data is None:
             missing = "predictions" if shown is None else "targets"
-            raise InputError(
-                f"there are no {missing}; allowed: {missing}=COLUMN of mlflow.evaluate, a list in each row"
-            )
+            raise InputError.of("not_evaluated", missing=missing)
         columns = {"experiment": None, "relevance": None, **options.pop("columns", {})}
         if "user" not in columns:
             features["query"] = [f"{place:09d}" for place in range(len(features))]
@@ -145,9 +143,7 @@ def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standar
 
         def score(outputs: Any, expectations: Mapping[str, Any]) -> float | None:
             if key not in (expectations or {}):
-                raise InputError(
-                    f"expectations has no '{key}'; allowed: the relevant items there, as a list or a mapping"
-                )
+                raise InputError.of("no_expectation", key=key)
             truth, items = graded(expectations[key]), items_of(outputs)
             # As in a log, where a repeated item is left out and leaves a gap.
             kept = rules.duplicates == "count"

@@ -11,6 +11,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.comparison.arrivals import arrivals, differences
+from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable, check_column
 from rankmetrics_spark.config import Comparison, Days, count, dates_in_words, refuse
@@ -19,7 +20,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EXPERIMENT, TEST_NAME
 from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
-from rankmetrics_spark.words import UNIT, UNITS
+from rankmetrics_spark.words import UNITS
 
 #: Days of a plan at most.
 MOST_DAYS = 1000
@@ -76,11 +77,8 @@ class Plan:
         n, corrected = self.design.comparisons, "not corrected for further comparisons"
         if n > 1:
             corrected = f"corrected: at the smallest step of {n} comparisons, a level of {self.design.level:.3g}"
-        return (
-            f"the smallest change of {self.metric} (mean {self.mean:.4g}{' over lists' * (self.over == 'lists')}) that "
-            f"a test with {who} finds with a probability of {100 * self.design.power:.3g} %; "
-            f"{100 * self.design.confidence:.3g} % intervals, {corrected}"
-        )
+        over, power, level = " over lists" * (self.over == "lists"), self.design.power, self.design.confidence
+        return said("plan", plan=self, over=over, who=who, power=100 * power, level=100 * level, corrected=corrected)
 
     @property
     def basis(self) -> str:
@@ -202,9 +200,7 @@ def plan(
     chosen = UserTable.of(table, [metric]).metrics[0]
     refuse_missing(table)
     if TEST_NAME in table.columns and experiment is None:
-        raise ConfigError(
-            f"experiment is null, and {UNITS} may be in several tests; allowed: an arm, such as layout:new"
-        )
+        raise ConfigError(said("no_arm_to_plan"))
     kept = [] if cluster is None else [cluster]
     for name in kept:
         check_column(table.columns, name, "cluster")
@@ -219,11 +215,9 @@ def plan(
     if of_baseline is not None:
         growth = replace(growth, mean=arrivals(of_baseline, chosen, stored, None, by_lists).mean)
     if not growth.users[-1] >= 2:
-        raise InputError(f"{stored.text}: {growth.users[-1]:.0f} {UNITS} have a value of {chosen}; allowed: at least "
-                         f"2, since one {UNIT} has no spread")  # fmt: skip
+        raise InputError(said("one_user", days=stored, n=growth.users[-1], metric=chosen))
     if not growth.variance[-1] > 0:
-        raise InputError(f"{stored.text}: all {UNITS} have the same {chosen}; allowed: values that differ, whose "
-                         "spread says what a test finds")  # fmt: skip
+        raise InputError(said("no_spread", days=stored, metric=chosen))
     most = max(growth.furthest, growth.days)
     days = min(USUAL_DAYS, most) if days is None else days
     if days > most:
@@ -289,8 +283,7 @@ def _in_words(days: int) -> str:
 def _shares(shares: Sequence[float]) -> tuple[float, float]:
     numbers = [share for share in shares if isinstance(share, (int, float)) and 0 < share < 1]
     if len(numbers) != 2 or len(shares) != 2 or sum(numbers) > 1 + 1e-9:
-        raise ConfigError(f"shares is {list(shares)}; allowed: two shares above 0 that add up to 1 at most, of the "
-                          "baseline and of the candidate")  # fmt: skip
+        raise ConfigError(said("two_shares", shares=list(shares)))
     return float(numbers[0]), float(numbers[1])
 
 
@@ -307,8 +300,7 @@ def effect_of(effect: float | str, mean: float) -> float:
     if not text.endswith("%"):
         return value
     if not mean > 0:
-        raise ConfigError(f"effect is '{effect}', and the mean is {mean:.3g}; allowed: a number above 0 in the "
-                          "metric's unit, since a share needs a mean above 0")  # fmt: skip
+        raise ConfigError(said("share_of_nothing", effect=effect, mean=mean))
     return value / 100 * mean
 
 
@@ -340,8 +332,7 @@ def _stored_days(
         first, last = first or str(row[0]), last or str(row[1])
     stored = published_days(table, first, last)
     if earlier is not None and earlier.last >= stored.first:
-        raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
-                          "before the stored ones")  # fmt: skip
+        raise ConfigError(said("not_before", earlier=earlier, stored=stored))
     valued = table.where(f"{metric.column} IS NOT NULL").selectExpr(f"string({DATE})").distinct()
     known = {str(row[0]) for row in few_rows(valued)}
     measured = tuple(date for date in stored.dates if date in known)

@@ -137,8 +137,7 @@ class UserTable:
                 raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
         elif before is not None:
             if sch.USER not in before.columns:
-                raise InputError(f"the user_metrics of the earlier date have no column {sch.USER}: "
-                                 f"{unknown('column', sch.USER, before.columns)}")  # fmt: skip
+                raise InputError(said("no_earlier_user", hint=unknown("column", sch.USER, before.columns)))
             if not {metric.column for metric in chosen} & {*before.columns}:
                 names = ", ".join(metric.column for metric in chosen)
                 raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")

@@ -52,11 +52,9 @@ def refuse_too_many_replicates(request: Comparison, n_experiments: int, n_metric
     """
     n, most = n_cells(request, n_experiments) * n_metrics, most_replicates(request)
     if n > measures.MOST_CELLS:
-        raise err.ConfigError(
-            f"comparison: {most:,} replicates of {_n_pairs(request, n_experiments):,} pairs and "
-            f"{n_metrics:,} metrics are {n:,} numbers; allowed: {measures.MOST_CELLS:,}, so at most "
-            f"{most * measures.MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
-        )
+        numbers = {"most": most, "pairs": _n_pairs(request, n_experiments), "metrics": n_metrics, "n": n}
+        cells = measures.MOST_CELLS
+        raise err.ConfigError(measures.said("too_many_replicates", **numbers, cells=cells, fitting=most * cells // n))
 
 
 def pairs_of(request: Comparison, experiments: Sequence[measures.Name]) -> tuple[st.Ints, st.Ints]:

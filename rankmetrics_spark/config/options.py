@@ -273,9 +273,8 @@ class Options(fd.Section):
         rule: object = self.convention
         super().__post_init__()
         if scored := [metric for metric in self.metrics if metric.needs == "scores" and self.lacks("score")]:
-            raise ConfigError.of(
-                "metric_without_scores", at=self.path_of("metrics"), metric=scored[0], columns=self.path_of("columns")
-            )
+            at, columns = map(self.path_of, ("metrics", "columns"))
+            raise ConfigError.of("metric_without_scores", at=at, metric=scored[0], columns=columns)
         _check_segments(self)
         _check_knobs(self, rule)
         fd.check_rules("labels", self, self.paths_of_fields())
@@ -351,9 +350,8 @@ def _check_segments(options: Options) -> None:
     in_list = {name.lower() for name in options.list}
     for name in options.segments:
         if name.lower() in in_list:
-            raise ConfigError.of(
-                "segment_in_list", at=options.path_of("segments"), name=name, list_path=options.path_of("list")
-            )
+            at, lists = map(options.path_of, ("segments", "list"))
+            raise ConfigError.of("segment_in_list", at=at, name=name, lists=lists)
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:

@@ -10,7 +10,7 @@ import numpy as np
 from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.gates import counts as cn, limits as lm
 from rankmetrics_spark.road import LabelCounts
-from rankmetrics_spark.words import UNITS, judged_apart
+from rankmetrics_spark.words import judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
 #: Above this share of the first ranks without a judgement, a person is warned.
@@ -68,11 +68,8 @@ def _population(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
     if st.left_out_p(lists, out, [(each, each) for each in out])[0] >= sch.SMALL_RATIO_P:
         return
     (low, least), (high, most) = shares[0], shares[-1]
-    sentence = (
-        f"{log.plan.options.path_of('convention')}.population holds {sch.share(low)} of the lists of {least} and "
-        f"{sch.share(high)} of those of {most} (p < {sch.SMALL_RATIO_P:g}), so different {UNITS} are compared where "
-        "each is in one experiment: population: shown compares all of them"
-    )
+    ends, path = {"low": sch.share(low), "high": sch.share(high)}, log.plan.options.path_of("convention")
+    sentence = lm.said("population", path=path, least=least, most=most, p=sch.SMALL_RATIO_P, **ends)
     for value, name in shares:
         yield sch.Check("population_difference", sch.WARN, sentence, name, high - value, 0.0)
 

@@ -161,11 +161,8 @@ def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous |
         if rule.duplicates == "refuse" and cn.total_counts(counts, "repeated") and log.plan.columns.item:
             repeats = log.tables.repeated.where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
-                raise err.QualityError(
-                    f"{repeats} of {cn.total_counts(counts, 'rows')} rows repeat an item of their list, and the "
-                    f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
-                    f"{_several_lists(log)}"
-                )
+                n_rows, hint = cn.total_counts(counts, "rows"), _several_lists(log)
+                raise err.QualityError(lm.said("repeats_refused", n=repeats, n_rows=n_rows, rule=rule, hint=hint))
         _refuse_faulty(log, counts, settings)
         # The items of faulty judgements would count as not judged.
         judged = log.tables.judgement_counts
@@ -213,11 +210,8 @@ def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) 
         hint = _several_lists(log)
     elif 2 * n > n_faulty and most == "position_below_1":
         hint = f"; if your ranks start at 0, set {from_rank} to 0"
-    raise err.QualityError(
-        f"{sentence}, {_allowed(settings)})"
-        + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
-        + f"; reasons: {_spoken(reason_counts)}{hint}"
-    )
+    none = f"; {_experiment_names(emptied)} would have no result" if emptied else ""
+    raise err.QualityError(f"{sentence}, {_allowed(settings)}){none}; reasons: {_spoken(reason_counts)}{hint}")
 
 
 def _allowed(settings: cfg.Quality) -> str:

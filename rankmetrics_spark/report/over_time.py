@@ -108,11 +108,7 @@ def _later(kinds: Mapping[str, Sequence[fd.Finding]]) -> str:
     change = found.change(_in_percent(found)) if found else None
     if found is None or change is None or found.doubt or not _is_shown(found, found.p_adjusted):
         return ""
-    return (
-        f"Between {UNITS}, the difference between {found.candidate} and {found.baseline} on {found.label} on their "
-        f"first day changes by {change.text} per day that they come later ({_interval(found, change)}, {found.p}): "
-        "others come, or the days differ; that is no effect that fades."
-    )
+    return said("come_later", found=found, change=change, interval=_interval(found, change))
 
 
 def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:

@@ -15,13 +15,13 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.findings import Metrics
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import History, Pointers, unpublished
-from rankmetrics_spark.report import read, trust, verdict
+from rankmetrics_spark.report import assets, read, trust, verdict
 from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.over_time import left_out
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.sinks import settled
-from rankmetrics_spark.words import UNITS, about
+from rankmetrics_spark.words import about
 
 #: Rows of segments that are read of a result.
 MOST_ROWS_OF_FRAMES = 10_000
@@ -66,10 +66,7 @@ def figures_of_period(
     if users is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     if sch.TEST_NAME in users.columns:
-        raise InputError(
-            f"--input '{tables.name}' is of tests, which have no page of a period; allowed: --date, or rankmetrics "
-            "compare with an arm as the --baseline"
-        )
+        raise InputError(assets.said("tests_without_page", tables=tables))
     days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
     all_records, pointers = [*tables.records()], tables.pointers()
     records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]
@@ -305,10 +302,7 @@ def _published(tables: PeriodTables, days: cfg.Days) -> tuple[list[dict[str, Any
         return [], ""
     if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
         baseline, period = shlex.quote(str(rows[0][sch.BASELINE])), f"--from {days.first} --to {days.last}"
-        return [], (
-            f"Its comparisons are left out: later runs have replaced {UNITS} that they are about. "
-            f"rankmetrics compare --baseline {baseline} {period} compares what is published"
-        )
+        return [], assets.said("replaced_since", baseline=baseline, period=period)
     return rows, ""
 
 

@@ -9,17 +9,11 @@ import numpy as np
 from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.studies.drafts import credits
-from rankmetrics_spark.studies.frame import MOST_FAULTY, said
+from rankmetrics_spark.studies.frame import MOST_FAULTY, TABLES, said
 from rankmetrics_spark.words import UNIT, UNITS, p_value
 
 #: Columns of the result -> their types.
-COLUMNS = sch.columns(
-    "string: ranker_a ranker_b credit; long: n_users users_a users_b n_lists n_lists_clicked lists_a lists_b "
-    "lists_tied clicks_a clicks_b; double: preference ci_low ci_high p_value p_adjusted p_sign sequential_ci_low "
-    "sequential_ci_high p_sequential; long: tuning_users; string: looks; double: confidence power "
-    "smallest_effect effect users_needed; long: slots_a slots_b; "
-    f"array<double>: draft_shares; double: p_draft; long: {' '.join(credits.LOG_COUNTS)}; string: sentence"
-)
+COLUMNS = {**TABLES["interleaving"], **dict.fromkeys(credits.LOG_COUNTS, "long"), "sentence": "string"}
 #: A p-value of the draft below this one: the slots are not drawn by fair coins.
 LOPSIDED = 0.001
 #: Characters of the name of a ranker in a sentence.

@@ -238,9 +238,7 @@ def sentence(row: Mapping[str, Any]) -> str:
         return f"{a} is not behind {b} {whatever}: ahead by up to {-low:.4g}"
     by = "by" if row["bounds"] == "exact" else "by at most"
     judgements = "judgement" if row["n_open"] == 1 else "judgements"
-    return said(
-        "undecided", metric=metric, a=a, by=by, of_a=-low, b=b, of_b=high, n=row["n_open"], judgements=judgements
-    )
+    return said("undecided", metric=metric, a=a, by=by, of_a=-low, b=b, of_b=high, row=row, judgements=judgements)
 
 
 def _range(low: float, high: float) -> str:
