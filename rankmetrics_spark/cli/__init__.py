@@ -46,16 +46,15 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
         # For schedulers that have a parameter for the date only.
         first, _, last = options.pop("date").partition("..")
         options["date"] = None
-    *earlier, loaded = (
-        opts.configs_of_days(document, first, last, options) if first or last else [opts.loaded(document, **options)]
-    )
-    choice = choose(engine or loaded.engine, master, settings=loaded.spark)
-    shown, outcome, failed = _evaluate(loaded, style, choice, segments, earlier, keep_going)
+    several = first or last
+    days = opts.configs_of_days(document, first, last, options) if several else [opts.loaded(document, **options)]
+    choice = choose(engine or days[-1].engine, master, settings=days[-1].spark)
+    shown, outcome, failed = _evaluate(days, style, choice, segments, keep_going)
     _say_report(shown.report.file)
     if SUBMITTED in os.environ:  # in a log, the answer again, as the last line
         answer = (outcome.record["verdict"] or ["published"])[0]
         opts.note.lines(f"{outcome.record['evaluation_date']}: {answer}")
-    opts.end_days((*earlier, loaded), failed)
+    opts.end_days(days, failed)
 
 
 @main.command()
@@ -67,8 +66,8 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
     made = tools.make_log(Path(output) / "input", **log)
     opts.note.lines(f"made an impression log of {made.rows:,} rows; {made.known}")
     file = str(Path(output) / "report.html") if rep.has_page_libraries() else None
-    *earlier, last = (opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None])
-    written, *_ = _evaluate(last, style, choice, segments, earlier)
+    days = [opts.loaded(str(made.config), (), output, date, file) for date in made.days or [None]]
+    written, *_ = _evaluate(days, style, choice, segments)
     _say_report(written.report.file, f"no report: its charts need {rep.INSTALL_PAGE}")
 
 
@@ -84,9 +83,10 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     day, first = chosen["date"], chosen["first"]
     tables = None if (first and not each) or (master or "").startswith("sc://") else rep.local_tables(folder)
     sink = Sink(path=folder, format=rep.format_of(folder))
+    choice_for = partial(opts.choose_for, engine=engine, master=master)
     if each:
         days = partial(rep.figures_of_days, sink=sink, here=tables, first=first, last=chosen["last"])
-        parts, lost = opts.on_session(opts.choose_for(folder, engine, master), days)
+        parts, lost = opts.on_session(choice_for(folder), days)
         title = f"By day: {' to '.join(dict.fromkeys((min(parts), max(parts))))}"
         return _say_report(str(rep.write_index(parts, title, html, lost)))
     period = (first, chosen["last"]) if first else rep.period_of(tables, day) if tables else None
@@ -102,10 +102,8 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         figures = rep.with_examples(spark, figures, sink, log, n)
         return replace(figures, unjudged=unjudged_facts(spark, log or figures.config, figures))
 
-    by_arrow = here if not (n or log) else None
-    figures = (
-        rep.figures_of(by_arrow, day) if by_arrow else opts.on_session(opts.choose_for(folder, engine, master), read)
-    )
+    is_plain = here and not (n or log)
+    figures = rep.figures_of(here, day) if here and is_plain else opts.on_session(choice_for(folder), read)
     if figures.examples and figures.examples.note:
         opts.say.lines(f"warning: {figures.examples.note}")
     path = rep.write_page(figures, html)
@@ -271,22 +269,17 @@ def _say_report(file: str | None, without: str = "") -> None:
 
 
 def _evaluate(
-    config: Config,
-    style: str,
-    choice: Choice,
-    segments: bool = False,
-    earlier: Sequence[Config] = (),
-    keep_going: bool = False,
+    days: Sequence[Config], style: str, choice: Choice, segments: bool = False, keep_going: bool = False
 ) -> opts.Ended:
-    """Run a config and print its result, then write the report; return both, and the errors of days that failed.
+    """Run the configs of days, print the result of the last, then write its report; return both, and errors of others.
 
-    The configs of ``earlier`` days are run before, in the same session, without a word; see ``opts.run_days``. Only the
-    first day has to be there when it begins: its local paths are checked before an engine is started.
+    The earlier days are run in the same session, without a word; see ``opts.run_days``. Only the first day has to be
+    there when it begins: its local paths are checked before an engine is started.
     """
+    first, config = days[0], days[-1]
     of_csv = opts.table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
         with live(opts.note) as progress:
-            first = (*earlier, config)[0]
             with opts.refusals_on_record(first, choice):
                 if config.report.file:
                     rep.check_page_file("report", config.report.file)
@@ -296,7 +289,7 @@ def _evaluate(
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here
 
-            config, outcome, failed = opts.run_days(spark, (*earlier, config), choice, progress, keep_going)
+            config, outcome, failed = opts.run_days(spark, days, choice, progress, keep_going)
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
             rows = rep.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)

@@ -36,11 +36,7 @@ class CompareRequest(SimpleNamespace):
         Raises:
             ConfigError: A key or value is not allowed, or nothing is compared.
         """
-        document: Mapping[str, object] = {
-            "baseline": self.baseline,
-            "candidates": tuple(self.candidates),
-            "pairs": self.pairs,
-        }
+        document: Mapping[str, object] = {name: getattr(self, name) for name in ("baseline", "candidates", "pairs")}
         for assignment in self.overrides:
             document = override(document, assignment)
         section = Comparison.read(document)

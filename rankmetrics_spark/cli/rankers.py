@@ -70,13 +70,12 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
         verdict = [row["sentence"] for row in ordered]
         print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
     elif style == "csv":
-        shares = [row["draft_shares"] for row in rows]
-        # As JSON; null where a rank has no slot.
-        texts = [
-            None if each is None else json.dumps([None if is_unknown(share) else share for share in each])
-            for each in shares
-        ]
-        LIST_PRINTERS["csv"]([{**row, "draft_shares": text} for row, text in zip(rows, texts, strict=True)])
+
+        def as_json(shares: Sequence[float] | None) -> str | None:
+            """Null where a rank has no slot."""
+            return None if shares is None else json.dumps([None if is_unknown(share) else share for share in shares])
+
+        LIST_PRINTERS["csv"]([{**row, "draft_shares": as_json(row["draft_shares"])} for row in rows])
     elif rows[0]["ranker_b"] is not None:
         LIST_PRINTERS["table"]([_texts(row) for row in rows])
     for row in ordered[:MOST_SENTENCES]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -99,24 +100,19 @@ def as_prometheus(days: Sequence[Day], output: str) -> str:
     place = f"output={json.dumps(output)}"
     last = max((day.date for day in days if day.state == "published"), default=None)
     seconds = datetime.fromisoformat(last).replace(tzinfo=timezone.utc).timestamp() if last else None
-    families: dict[str, tuple[str, list[tuple[str, float]]]] = {
+    in_state = Counter(day.state for day in days)
+    families: dict[str, tuple[str, list[tuple[str, float | None]]]] = {
         "day": ("What became of a day.", [(f'date="{day.date}",state="{day.state}"', 1) for day in days]),
-        "days": (
-            "Days in each state.",
-            [(f'state="{state}"', sum(day.state == state for day in days)) for state in STATES],
-        ),
+        "days": ("Days in each state.", [(f'state="{state}"', in_state[state]) for state in STATES]),
         "alerts": ("Days that somebody should look at.", [("", sum(day.alert for day in days))]),
         "warnings": ("Warnings about the log of a day.", [(f'date="{day.date}"', day.warnings) for day in days]),
-        "rows": (
-            "Rows of the log of a day.",
-            [(f'date="{day.date}"', day.rows or 0) for day in days if day.rows is not None],
-        ),
+        "rows": ("Rows of the log of a day.", [(f'date="{day.date}"', day.rows) for day in days]),
         "last_published_timestamp_seconds": ("Begin of the newest published day.", [("", seconds)] if seconds else []),
     }
     lines: list[str] = []
     for name, (words, values) in families.items():
         lines += [f"# HELP rankmetrics_{name} {words}", f"# TYPE rankmetrics_{name} gauge"]
-        for labels, value in values:
+        for labels, value in (each for each in values if each[1] is not None):
             lines.append(f"rankmetrics_{name}{{{place}{',' if labels else ''}{labels}}} {value:.15g}")
     return "\n".join(lines) + "\n"
 

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, report as rep, sources, studies
 from rankmetrics_spark.cli import options as opts
+from rankmetrics_spark.doors import settings_of
 from rankmetrics_spark.engines import as_number, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -116,17 +118,8 @@ class Study:
         return rows
 
 
-#: Argument of a study -> what a config says of it.
-_OF_CONFIG: Mapping[str, Callable[[cfg.Config], Any]] = {
-    "baseline": lambda config: config.comparison.baseline,
-    "confidence": lambda config: config.comparison.confidence,
-    "max_invalid_fraction": lambda config: config.quality.allowed_fraction,
-    "rank_by": lambda config: config.rank_by,
-    "first_rank": lambda config: config.options.first_rank,
-    "convention": lambda config: config.convention,
-    "metrics": lambda config: config.metrics,
-    "human_sample": lambda config: config.options.human_sample,
-}
+#: Argument of a study -> where a config says it.
+_OF_CONFIG = settings_of(__name__, "studies")
 
 
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
@@ -145,7 +138,7 @@ def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], fi
 
 
 def _of_config(config: cfg.Config) -> dict[str, Any]:
-    return {name: value(config) for name, value in _OF_CONFIG.items()}
+    return {name: cfg.value_at(config, path) for name, path in _OF_CONFIG.items()}
 
 
 def _shown(setting: cfg.Setting) -> str:
@@ -163,18 +156,12 @@ def _flag(setting: cfg.Setting) -> str:
     return f"--{setting.name.replace('_', '-')}"
 
 
+#: What a table of bounds is read by: its own name.
+_SAID = {name: attrgetter(name) for name in ("pairs", "means")}
 #: Name of a command -> its study.
 STUDIES = {
     "changed": Study(studies.changed, studies.Change, {"means": _by_experiment}),
     "exposure": Study(studies.exposure, studies.Exposure, {"rows": lambda rows: rows}, ("catalogue", "interactions")),
     "propensities": Study(studies.propensities, studies.Harvest, {"rows": lambda rows: rows}),
-    "unjudged": Study(
-        studies.unjudged,
-        studies.Missing,
-        {
-            "pairs": lambda found: found.pairs,
-            "means": lambda found: found.means,
-            "to_judge": lambda found: found.to_judge.limit(50),
-        },
-    ),
+    "unjudged": Study(studies.unjudged, studies.Missing, _SAID | {"to_judge": lambda found: found.to_judge.limit(50)}),
 }

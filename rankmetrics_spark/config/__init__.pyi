@@ -77,6 +77,7 @@ from .fields import section as section
 from .fields import settings as settings
 from .fields import text as text
 from .fields import two_ranks as two_ranks
+from .fields import value_at as value_at
 from .filters import FUNCTIONS as FUNCTIONS
 from .filters import KNOWN as KNOWN
 from .filters import QUERY_WORDS as QUERY_WORDS
