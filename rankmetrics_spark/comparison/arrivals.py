@@ -82,7 +82,7 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
 
     Source: Welford, Note on a method for calculating corrected sums of squares and products (1962).
     """
-    counts = _counts(user)
+    counts = daily.running(np.ones(len(user), np.int64), user)
     means, total, around = values.copy(), lists.copy(), np.zeros(len(user))
     order = np.argsort(counts, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(counts[order])) + 1)[1:]:
@@ -95,19 +95,9 @@ def states_of(user: st.Ints, values: st.Floats, lists: st.Floats) -> tuple[st.In
     return counts, means, np.where(total > 0, total, 1.0), around
 
 
-def _counts(user: st.Ints) -> st.Ints:
-    """(n,) 1 for the first row of each user, 2 for the second one."""
-    first = daily.first_places(user)
-    return np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user))) + 1
-
-
 def _running(user: st.Ints, changes: st.Floats) -> st.Floats:
     """(n,) sums of each user's changes so far, exact: other users of a batch change no bit."""
-    first, limbs = daily.first_places(user), []
-    for limb in st.limbs_of(changes):
-        own = limb.astype(np.int64)
-        so_far = np.cumsum(own)
-        limbs.append((so_far - np.repeat((so_far - own)[first], np.diff(first, append=len(user)))).astype(object))
+    limbs = [daily.running(limb.astype(np.int64), user).astype(object) for limb in st.limbs_of(changes)]
     return np.asarray((st.exact_total(limbs) / 2**st.LIMB_UNIT).astype(float))
 
 
@@ -151,7 +141,7 @@ def add_states(
         last = np.flatnonzero(np.diff(rows.user[order], append=-1) | np.diff(day[order], append=-1))
         states = [_running(rows.user[order], each)[last] for each in changes]
         order = order[last]
-        n = _counts(rows.user[order])
+        n = daily.running(np.ones(len(order), np.int64), rows.user[order])
     more, v, weights, i, around = states
     counts = [np.ones(len(n)), n == 1, n == 2, more]
     cells = ms.Groups.of_cells(rows.experiments, days, day[order] * len(rows.experiments) + rows.experiment[order])

@@ -369,17 +369,15 @@ def per_assigned(rows: Compared) -> tuple[st.Floats, ...]:
     whole = np.logical_and.reduce([each.real("t") == each["users"] for each in left])
     skips = {str(metric) for metric in rows.question.metrics if metric.definition.zero_policy}
     some = whole & (left[0]["users"] + left[1]["users"] > 0)
-    counts = [
-        key.metric.partition("@")[0] in _SUMS_OF_GAIN if rows.assigned else key.metric in skips for key in rows.keys
-    ]
+    zero = [key.metric.partition("@")[0] in _OF_GAIN if rows.assigned else key.metric in skips for key in rows.keys]
     of_all = np.array([key.segment == sch.EVERYONE for key in rows.keys])
-    defined = np.array(counts) & of_all & (some | bool(rows.assigned)) & ~rows.paired & (not rows.by_ratio)
+    defined = np.array(zero) & of_all & (some | bool(rows.assigned)) & ~rows.paired & (not rows.by_ratio)
     defined &= rows.request.trigger is None
     numbers = (welch.difference, welch.ci_low, welch.ci_high, welch.p_value)
     return tuple(np.where(defined, each, np.nan) for each in numbers)
 
 
-_SUMS_OF_GAIN = ("cg", "dcg")
+_OF_GAIN = ("cg", "dcg")
 _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *sch.RELATIVE)
 
 

@@ -132,9 +132,8 @@ class Compared:
         kinds = {"untriggered": "arm", "untriggered_values": "arm_values"}
         sums = self.totals.sums.items()
         totals = ms.Totals({key._replace(kind=kinds[key.kind]): each for key, each in sums if key.kind in kinds})
-        question = replace(
-            self.question, request=replace(self.request, looks="one", trigger=None, strata=()), earlier=False
-        )
+        request = replace(self.request, looks="one", trigger=None, strata=())
+        question = replace(self.question, request=request, earlier=False)
         both, none = totals.of("pair", self.keys), np.zeros(len(self.keys), bool)
         return Compared(totals, question, self.keys, totals.sides("arm", self.keys), both, none)
 
@@ -451,8 +450,7 @@ def with_exact(rows: Compared, test: st.Estimate, level: st.Floats | float) -> s
     """
     (low, high), highest = _bounds(rows, level), rows.highest
     told = (test.standard_error == 0) & ~(((low > 0) | (high < 0)) & (test.p_value >= level))
-    return test.between(*(np.where(told, new * highest, old) for new, old in
-                          ((low, test.ci_low), (high, test.ci_high))))  # fmt: skip
+    return test.between(np.where(told, low * highest, test.ci_low), np.where(told, high * highest, test.ci_high))
 
 
 def side_of_margin(rows: Compared, margin: st.Floats, sign: int) -> tuple[st.Floats, st.Floats]:

@@ -27,10 +27,8 @@ def margins(rows: Compared) -> tuple[st.Floats, ...]:
     size, in_shares = rows.margins
     # A share of nothing, or of less, is no margin.
     sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (rows.denominator.mean > 0))
-    above, below = (_side(rows, size, in_shares, sign) for sign in (1, -1))
-    (p_above, most_below), (p_below, most_above) = (
-        [np.where(sound, each, np.nan) for each in side] for side in (above, below)
-    )
+    sides = ([np.where(sound, each, np.nan) for each in _side(rows, size, in_shares, sign)] for sign in (1, -1))
+    (p_above, most_below), (p_below, most_above) = sides
     directions = [rows.question.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, p_above, np.where(lower, p_below, np.nan))

@@ -70,7 +70,7 @@ class UserDays:
 
     def means(self, group: st.Ints) -> tuple[dict[str, st.Floats], st.Bools]:
         """Mean of each metric over the rows of a group up to each row, and whether one of them has a relevant item."""
-        n = _running(self.lists, group)
+        n = running(self.lists, group)
         without_list, means = self.lists == 0, {}
         for metric, values in self.rows.values.items():
             # The bits of the mean over a period. Days without a list, and lists without a value, do not count.
@@ -78,13 +78,13 @@ class UserDays:
             weight = np.where(known, self.weights[metric], 0)
             beyond = known & (np.abs(values) > st.LARGEST_SUMMAND)
             limbs = (limb.astype(np.int64) for limb in st.limbs_of(np.where(known & ~beyond, values, 0.0)))
-            mean = st.exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
-            means[metric] = np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, mean)
+            mean = st.exact_mean([running(limb * weight, group) for limb in limbs], running(weight, group))
+            means[metric] = np.where(running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, mean)
             if not (n > 0).all():
                 # Users who have no list so far keep the value that they have on each date, as in a period.
                 own = pd.Series(np.where(without_list, values, np.nan)).groupby(group)
                 means[metric] = np.where(n > 0, means[metric], own.cummax().groupby(group).ffill().to_numpy())
-        return means, _running(self.rows.relevant.astype(np.int64), group) > 0
+        return means, running(self.rows.relevant.astype(np.int64), group) > 0
 
 
 def _share_without(with_value: st.Array, lists: st.Array) -> st.Floats:
@@ -179,9 +179,9 @@ def _add_states(totals: ms.Totals, days: UserDays, request: cfg.Comparison) -> N
         ([*(f"{LEAVING}={date}" for date in dates.tolist()), sch.EVERYONE], ends),
     ]
     states = {metric: each[places] for metric, each in values.items()}
-    lists, without = _running(days.lists, own), {}
+    lists, without = running(days.lists, own), {}
     for metric, weight in days.weights.items():
-        with_value = _running(np.where(np.isnan(days.rows.values[metric]), 0, weight), own)
+        with_value = running(np.where(np.isnan(days.rows.values[metric]), 0, weight), own)
         without[metric] = _share_without(with_value, lists)[places]
     rows = days.rows.take(places, segments=segments, values=states, relevant=relevant[places], without=without)
     pairs.add_rows(totals, rows, request)
@@ -197,7 +197,7 @@ def first_places(group: st.Ints) -> st.Ints:
     return np.flatnonzero(np.diff(group, prepend=-1))
 
 
-def _running(numbers: st.Ints, group: st.Ints) -> st.Ints:
+def running(numbers: st.Ints, group: st.Ints) -> st.Ints:
     """(n,) sum over the rows of the group up to each row."""
     added, first = np.cumsum(numbers), first_places(group)
     return np.asarray(added - (added[first] - numbers[first])[group])

@@ -24,10 +24,13 @@ HITS_OF_LOOKS = 10
 def notes(rows: Compared) -> list[str | None]:
     """(g,) what a reader of each row has to know; first why it has no test, or why its test cannot be trusted."""
     heavy = _heavy(rows) if rows.by_ratio else {}
-    least = _least_shares(rows).tolist()
+    # By how much at least the candidate is above the baseline, where that is known by two bounds.
+    plain = ~rows.paired & ~rows.decided_by_cuped & ~rows.hard.decides
+    least = st.least_share(rows.moments, rows.arms[0]["hits"], rows.highest, rows.families.strictest_levels)
+    each = enumerate(zip(rows.doubts, np.where(plain, least, np.nan).tolist(), strict=True))
     return [
         "; ".join(filter(None, (doubt, _left_out_of_all(rows, i)))) if doubt else _remarks(rows, i, heavy.get(i), more)
-        for i, (doubt, more) in enumerate(zip(rows.doubts, least, strict=True))
+        for i, (doubt, more) in each
     ]
 
 
@@ -96,13 +99,6 @@ def _strata(rows: Compared, i: int) -> str | None:
     if n := int(rows.n_users[i] - rows.adjusted.n_before[i]):
         return f"without {n:,} {rows.units} in strata of one experiment only"
     return None
-
-
-def _least_shares(rows: Compared) -> st.Floats:
-    """(g,) by how much at least the candidate is above the baseline; NaN where that is not known by two bounds."""
-    plain = ~rows.paired & ~rows.decided_by_cuped & ~rows.hard.decides
-    least = st.least_share(rows.moments, rows.arms[0]["hits"], rows.highest, rows.families.strictest_levels)
-    return np.asarray(np.where(plain, least, np.nan))
 
 
 def _heavy(rows: Compared) -> dict[int, str]:

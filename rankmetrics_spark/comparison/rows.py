@@ -11,26 +11,21 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import schemas as sch, statistics as st
 
 # These register their functions, in this order.
-from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, sums as summed  # noqa: F401
+from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, registry as reg, sums as summed  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals
-from rankmetrics_spark.comparison.registry import (
-    STATISTICS as STATISTICS,
-    Statistic,
-    statistic as statistic,
-    types_of as types_of,
-)
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
 from rankmetrics_spark.engines import Batches, in_one_step, rows_of
 
+STATISTICS, statistic, types_of = reg.STATISTICS, reg.statistic, reg.types_of
 #: Columns of a decomposition -> their types.
 DECOMPOSITION = TABLES["decomposition"]
 MEANS = TABLES["bootstrap_means"]
 CLUSTER_MEANS = TABLES["cluster_means"]
 
 
-def comparison_rows(totals: Totals, question: Question, statistics: Iterable[Statistic] = ()) -> dict[str, Any]:
+def comparison_rows(totals: Totals, question: Question, statistics: Iterable[reg.Statistic] = ()) -> dict[str, Any]:
     """The table ``comparisons``, column by column.
 
     Args:
@@ -68,7 +63,7 @@ def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator
         yield from rows_of(make(totals), kinds)
 
 
-def final(batches: Batches, question: Question, statistics: Sequence[Statistic]) -> Iterator[pa.RecordBatch]:
+def final(batches: Batches, question: Question, statistics: Sequence[reg.Statistic]) -> Iterator[pa.RecordBatch]:
     totals = summed.read(batches)
     summed.refuse_several(totals)
     parts = [(totals, question)] if totals.sums else []

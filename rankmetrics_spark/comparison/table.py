@@ -373,6 +373,10 @@ def _covariates(table: UserTable) -> tuple[dict[str, str], dict[str, str]]:
     return found
 
 
+#: What a user has in the baseline and in the candidate.
+_VALUES = ("value_baseline", "value_candidate")
+
+
 def user_changes(table: UserTable, request: Comparison) -> DataFrame:
     """What each user who is in both experiments has in each: one row per (candidate, metric, user); grows with users.
 
@@ -384,20 +388,16 @@ def user_changes(table: UserTable, request: Comparison) -> DataFrame:
         experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
     """
     values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
-    long = table.rows.selectExpr(
-        sch.EXPERIMENT, sch.USER, f"stack({len(table.metrics)}, {values}) AS ({sch.METRIC}, value)"
-    )
+    stacked = f"stack({len(table.metrics)}, {values}) AS ({sch.METRIC}, value)"
+    long = table.rows.selectExpr(sch.EXPERIMENT, sch.USER, stacked)
     of_baseline = F.col(sch.EXPERIMENT).eqNullSafe(F.lit(request.baseline))
     ours = long.where(of_baseline).select(sch.USER, sch.METRIC, F.col("value").alias("value_baseline"))
     theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
     if request.candidates:
         theirs = theirs.where(F.col(sch.EXPERIMENT).isin(*request.candidates))
-    joined = theirs.join(ours, [sch.USER, sch.METRIC]).withColumns(
-        {sch.BASELINE: F.lit(request.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
-    )
-    return joined.select(
-        sch.EXPERIMENT, sch.BASELINE, sch.METRIC, sch.USER, "value_baseline", "value_candidate", "difference"
-    )
+    joined = theirs.join(ours, [sch.USER, sch.METRIC]).withColumn(sch.BASELINE, F.lit(request.baseline))
+    difference = f"{_VALUES[1]} - {_VALUES[0]} AS difference"
+    return joined.selectExpr(sch.EXPERIMENT, sch.BASELINE, sch.METRIC, sch.USER, *_VALUES, difference)
 
 
 def largest_changes(table: UserTable, request: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
@@ -419,4 +419,4 @@ def largest_changes(table: UserTable, request: Comparison, n: int, kind: Literal
     changed = user_changes(table, request).withColumn(kind, size).where(F.col(kind) > 0)
     place = F.row_number().over(Window.partitionBy(sch.EXPERIMENT, sch.METRIC).orderBy(F.desc(kind), sch.USER))
     first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(sch.EXPERIMENT, sch.METRIC, "_place")
-    return first.select(sch.EXPERIMENT, sch.METRIC, sch.USER, "value_baseline", "value_candidate", kind)
+    return first.select(sch.EXPERIMENT, sch.METRIC, sch.USER, *_VALUES, kind)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import chi2_contingency
 
 from rankmetrics_spark import config as cfg, statistics as st
-from rankmetrics_spark.comparison.measures import VALUE_UNIT, Key, Name, Totals, said
+from rankmetrics_spark.comparison.measures import VALUE_UNIT, Name, Totals, said
 from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def doubts_of_mix(
         mix, chance, dates, n, levels = found[pair]
         error = float(rows.deciding.standard_error[i])
         if abs(mix) > MOST_MIX * error and abs(mix) > SURE_MIX * chance:
-            doubts[i] = _words_of_mix(key, mix, error, dates, n, levels)
+            change = _change(key.candidate, n[1] / n.sum(axis=0), dates)
+            doubts[i] = said("mix", change=change, low=levels.min(), high=levels.max(), mix=mix, error=error)
     return doubts
 
 
@@ -155,9 +156,8 @@ def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str]
     dates = sorted({*baseline} | {*candidate})
     if not baseline or not candidate or len(dates) < 2:
         return 0.0, 0.0, dates, np.zeros((2, 0)), np.zeros(0)
-    n, total = np.moveaxis(
-        np.array([[arm.get(date, (0, 0.0)) for date in dates] for arm in (baseline, candidate)]), 2, 0
-    )
+    of_both = [[arm.get(date, (0, 0.0)) for date in dates] for arm in (baseline, candidate)]
+    n, total = np.moveaxis(np.array(of_both), 2, 0)
     users, of_day = n.sum(axis=1, keepdims=True), n.sum(axis=0)
     # Day by day, the experiments differ by this; without it, what is left of a day is the day's.
     within, means = n[0] * n[1] / of_day, total / np.maximum(n, 1)
@@ -167,8 +167,3 @@ def _mix(baseline: _Values, candidate: _Values) -> tuple[float, float, list[str]
     mix = ((shares[1] - shares[0]) * days).sum()
     variance = (weight * (days - (weight * days).sum()) ** 2).sum()
     return float(mix), float(np.sqrt(variance * (1 / users).sum())), dates, n, total.sum(axis=0) / of_day
-
-
-def _words_of_mix(key: Key, mix: float, error: float, dates: Sequence[str], n: st.Floats, levels: st.Floats) -> str:
-    change = _change(key.candidate, n[1] / n.sum(axis=0), dates)
-    return said("mix", change=change, low=levels.min(), high=levels.max(), mix=mix, error=error)

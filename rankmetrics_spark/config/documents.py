@@ -81,6 +81,10 @@ def _has(entries: Any, *keys: str) -> bool:
     return any({*keys} <= each.keys() for each in objects) and all(keys[0] in each for each in objects)
 
 
+def _has_details(document: Any) -> bool:
+    return isinstance(document, dict) and isinstance(document.get("details"), dict)
+
+
 def _found(document: Any, is_log: bool) -> Iterator[Row]:
     """The hits of each query in their order; a hit without a rating counts as not relevant."""
     for query, detail in document["details"].items():
@@ -92,11 +96,7 @@ def _found(document: Any, is_log: bool) -> Iterator[Row]:
 #: The first one that fits counts.
 SHAPES = (
     _rated("a rank_eval request of Elasticsearch", "requests", "id", "ratings", "_id"),
-    Shape(
-        "a rank_eval response of Elasticsearch",
-        lambda document: isinstance(document, dict) and isinstance(document.get("details"), dict),
-        _found,
-    ),
+    Shape("a rank_eval response of Elasticsearch", _has_details, _found),
     _rated("judgements of OpenSearch", "judgmentRatings", "query", "ratings", "docId"),
     _rated("a case of Quepid", "queries", "query_text", "ratings", "doc_id"),
     _rated("a book of Quepid", "query_doc_pairs", "query_text", "judgements", "doc_id"),

@@ -38,7 +38,7 @@ def _read_convention(path: str, value: object) -> Convention:
     return fd.parsed(path, resolve, value)  # type: ignore[no-any-return]
 
 
-def _read_combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
+def _combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise fd.refuse(path, value, "a list of lists of segments, such as [[country, device]]")
     return tuple(dict.fromkeys(fd.names(f"{path}[{i}]", chosen) for i, chosen in enumerate(value)))
@@ -127,6 +127,8 @@ def _read_event_columns(path: str, value: object) -> dict[str, Any]:
     }
 
 
+_read_columns = fd.mapped(sch.LOG_ROLES, nullable=sch.LOG_ROLES.keys() - {"user", "items", "time"})
+_read_assigned = fd.mapped({role: role for role in sch.ASSIGNMENT_NAMES}, nullable=("test", "time"))
 _GRADE = fd.number(0, 1e6, inclusive=True)
 _read_grades = fd.mapping("a mapping of kinds of events to grades, such as {click: 1, purchase: 3}", _GRADE)
 _read_machine_grades = fd.mapping("a mapping of the machine's grades to people's, such as {2: 1}", _GRADE, key=_GRADE)
@@ -218,9 +220,7 @@ class Options(fd.Section):
     metrics: tuple[Metric, ...] = fd.key(DEFAULT_METRICS, _read_metrics, path="metrics")
     convention: Convention = fd.key("standard", _read_convention, path="convention")
     rank_by: str = fd.key("position", fd.choice("position", "score"), path="rank_by")
-    columns: Mapping[str, str | None] = fd.key(
-        {}, fd.mapped(sch.LOG_ROLES, nullable=sch.LOG_ROLES.keys() - {"user", "items", "time"}), path="source.columns"
-    )
+    columns: Mapping[str, str | None] = fd.key({}, _read_columns, path="source.columns")
     judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(sch.JUDGED_ROLES), path="judgements.columns")
     machine_columns: Mapping[str, str] = fd.key({}, fd.mapped(sch.MACHINE_ROLES), path="machine_judgements.columns")
     human_sample: str | Mapping[str, str] | None = fd.key(None, _read_sample, path="judgements.human_sample")
@@ -230,17 +230,11 @@ class Options(fd.Section):
     event_columns: Mapping[str, Any] = fd.key({}, _read_event_columns, path="events.columns")
     grades: Mapping[str, float] = fd.key({}, _read_grades, path="events.grades")
     within: str | None = fd.key(None, _read_duration, path="events.within")
-    assignment_columns: Mapping[str, str | None] = fd.key(
-        {},
-        fd.mapped({role: role for role in sch.ASSIGNMENT_NAMES}, nullable=("test", "time")),
-        path="assignments.columns",
-    )
+    assignment_columns: Mapping[str, str | None] = fd.key({}, _read_assigned, path="assignments.columns")
     time_zone: str = fd.key("UTC", time_zone, path="time_zone")
     list: tuple[str, ...] = fd.key((), fd.names, path="source.list")
     segments: tuple[str, ...] = fd.key((), fd.names, path="source.segments")
-    segment_combinations: tuple[tuple[str, ...], ...] = fd.key(
-        (), _read_combinations, path="source.segment_combinations"
-    )
+    segment_combinations: tuple[tuple[str, ...], ...] = fd.key((), _combinations, path="source.segment_combinations")
     covariate: str | None = fd.key(None, fd.text, path="comparison.cuped.column")
     first_rank: int = fd.key(1, fd.count(0, 1), path="source.first_rank")
     confidence: float = fd.key(0.95, fd.number(0, 1, inclusive=False), path="comparison.confidence")

@@ -44,11 +44,7 @@ PAST: dict[str, dict[str, fd.Read]] = {
     **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fd.number(0, 100, inclusive=True, share=True))),
     "experiments": {"missing": fd.choice("warn", "fail")},
 }
-USUAL_PAST: Mapping[str, Mapping[str, Any]] = {
-    "rows": {"warn_change": 0.4},
-    "users": {"warn_change": 0.4},
-    "experiments": {"missing": "warn"},
-}
+USUAL_PAST: Mapping[str, Mapping[str, Any]] = data_of(__name__, "past")
 
 #: Rate -> level -> limit.
 Limits = Mapping[str, Mapping[str, float]]

@@ -253,15 +253,12 @@ def _of_gate(gate: Gate, rows: Sequence[sch.Row], experiments: Iterable[str], ch
     drops = (("max_drop", gate.max_drop), ("max_relative_drop", gate.max_relative_drop), ("trusted", gate.trusted))
     name = "min" if check is _of_mean else next(name for name, limit in drops if limit is not None)
     keys: dict[str, Any] = {"segment": gate.segment, "metric": str(gate.metric)}
-    if not matches and gate.experiment is None:
-        # One sentence: no experiment has the segment.
-        of_nobody: list[str | None] = [None]
-        yield from (
-            sch.Check(name, sch.FAIL, problem, experiment, **keys) for experiment in sorted(missing) or of_nobody
-        )
-        return
-    for experiment in sorted(missing):
-        yield sch.Check(name, sch.FAIL, f"{problem} and experiment '{experiment}'", experiment, **keys)
+    # One sentence where no experiment has the segment.
+    is_whole = not matches and gate.experiment is None
+    lacking: list[Any] = sorted(missing) or [None] * is_whole
+    for experiment in lacking:
+        text = problem if is_whole else f"{problem} and experiment '{experiment}'"
+        yield sch.Check(name, sch.FAIL, text, experiment, **keys)
     for row in matches:
         yield from check(gate, row)
 
@@ -343,11 +340,7 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
 
 _BOUND = "bound"
 #: What a gate looks at -> what it says of a metric that falls, and of one that rises.
-_MOVED = {
-    "point": ("fell by", "rose by"),
-    _BOUND: ("may have fallen by", "may have risen by"),
-    "clear": ("fell by at least", "rose by at least"),
-}
+_MOVED = data_of(__name__, "moved")
 
 
 def _row_of_gate(

@@ -219,14 +219,11 @@ def reversals(found: Iterable[Finding], metrics: Collection[str]) -> dict[Key, d
         else:
             segments.setdefault(key, {}).setdefault(sch.segment_columns(each.segment), []).append(each)
     # Tables have their rows in any order.
-    said = {
-        key: {
-            column: text
-            for column, parts in sorted(segments.get(key, {}).items())
-            if (text := _sentence_of_reversal(whole, column, parts))
-        }
-        for key, whole in everyone.items()
-    }
+    said = {}
+    for key, whole in everyone.items():
+        of_columns = sorted(segments.get(key, {}).items())
+        texts = {column: _sentence_of_reversal(whole, column, parts) for column, parts in of_columns}
+        said[key] = {column: text for column, text in texts.items() if text}
     return {key: texts for key, texts in said.items() if texts}
 
 

@@ -183,11 +183,12 @@ def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[dict[
     ]
     order = {str(metric): place for place, metric in enumerate(table.metrics)}
     names = {name: place for place, name in enumerate(figures.experiments)}
-    return sorted(
-        rows,
-        key=lambda row: (order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0), KINDS.index(row["kind"]),
-                         -row["size"], row[sch.USER]),
-    )  # fmt: skip
+
+    def place(row: sch.Row) -> tuple[Any, ...]:
+        metric, experiment = order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0)
+        return metric, experiment, KINDS.index(row["kind"]), -row["size"], row[sch.USER]
+
+    return sorted(rows, key=place)
 
 
 def topics(users: comparison.UserTable, figures: Figures) -> list[dict[str, Any]]:

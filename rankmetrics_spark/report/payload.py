@@ -195,10 +195,8 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     columns = [column | {"title": worded(column["title"]).format(**known)} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
-    return {
-        "furtherColumns": columns,
-        "further": keys | {name: [_rounded(row.get(name)) for row in rows] for name in shown},
-    }
+    values = {name: [_rounded(row.get(name)) for row in rows] for name in shown}
+    return {"furtherColumns": columns, "further": keys | values}
 
 
 def _rounded(value: Any, digits: int = 6) -> Any:

@@ -351,10 +351,8 @@ def merged_record(records: Records) -> dict[str, Any]:
 def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
     """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
     means, n_means = shown_rows(averages)
-    comparison_rows, n_compared = ([], 0) if comparisons is None else shown_rows(comparisons)
-    return Figures(
-        period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
-    )
+    compared, n_compared = ([], 0) if comparisons is None else shown_rows(comparisons)
+    return Figures(period_means(means, compared), compared, n_means=n_means, n_comparisons=n_compared, **more)
 
 
 def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:

@@ -159,9 +159,8 @@ def _ranges(rows: DataFrame) -> DataFrame:
     Without a row of experiments all of whose users are.
     """
     users = rows.selectExpr(EXPERIMENT, f"xxhash64({USER}) AS {HASH}").distinct()
-    sizes = users.groupBy(EXPERIMENT, F.expr(f"bigint(shiftright({HASH}, 48)) AS {_RANGE}")).agg(
-        F.expr("count(1) AS n")
-    )
+    of_hash = F.expr(f"bigint(shiftright({HASH}, 48)) AS {_RANGE}")
+    sizes = users.groupBy(EXPERIMENT, of_hash).agg(F.expr("count(1) AS n"))
     return eng.in_one_step(sizes, _last_ranges, _RANGES)
 
 
@@ -221,11 +220,9 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
     counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
     each = counts.select(EXPERIMENT, _EQUAL, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(eng.SUMS).alias(_AT, _TIMES))
-    kinds = ", ".join(
-        f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
-    )
+    kinds = (f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items())
     own = EXPERIMENT, _EQUAL
-    rows = each.where(F.col(_TIMES) > 0).selectExpr(*own, f"{_AT} AS replicate", f"inline(array({kinds}))")
+    rows = each.where(F.col(_TIMES) > 0).selectExpr(*own, f"{_AT} AS replicate", f"inline(array({', '.join(kinds)}))")
     spread = rows.where("n > 0").groupBy(*own, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
     for one in sizes:
         spread = spread.union(one)

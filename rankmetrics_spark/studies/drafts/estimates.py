@@ -55,12 +55,8 @@ def preference_rows(totals: credits.Totals, request: Preferences) -> sch.Rows:
     of_log = dict(zip(credits.LOG_COUNTS, map(int, counts), strict=True))
     place = {name: at for at, name in enumerate(credits.Draft(request.baseline).order(names))}
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
-    about = {
-        "credit": "balanced" if request.ranks else "team",
-        "looks": request.looks,
-        **{name: getattr(request, name) for name in ("confidence", "power", "effect")},
-    }
-    about |= of_log
+    about = {name: getattr(request, name) for name in ("looks", "confidence", "power", "effect")}
+    about |= {"credit": "balanced" if request.ranks else "team", **of_log}
     if not pairs:
         why = "No row names a ranker, so nothing is compared."
         if len(names) == 1:
