@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rankmetrics_spark import __version__, report as rep, tools
-from rankmetrics_spark.cli import options as opts
-from rankmetrics_spark.cli.exit_codes import live
+from rankmetrics_spark import __version__, config as cfg, errors as err, metrics as mx, report as rep, tools
+from rankmetrics_spark.cli import exit_codes, options as opts, stored
 from rankmetrics_spark.cli.status import status
-from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.cli.verifying import forget, recompute, register, verify
-from rankmetrics_spark.config import EXAMPLES, Config, Sink, example_text, schema as schema_of_config
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, session_of
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
-from rankmetrics_spark.metrics import reference
 from rankmetrics_spark.words import UNITS
 
 if TYPE_CHECKING:
@@ -76,13 +71,13 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     n, config, each = more.pop("examples"), more.pop("config"), more.pop("each")
     if each and (n or config or more["date"]):
-        raise ConfigError("--each is given with --date, --examples or --config; allowed: --from and --to with it")
+        raise err.ConfigError("--each is given with --date, --examples or --config; allowed: --from and --to with it")
     rep.check_page_file("--html", html)
     rep.check_page_libraries()
     chosen = opts.dates_of(**more)
     day, first = chosen["date"], chosen["first"]
     tables = None if (first and not each) or (master or "").startswith("sc://") else rep.local_tables(folder)
-    sink = Sink(path=folder, format=rep.format_of(folder))
+    sink = cfg.Sink(path=folder, format=rep.format_of(folder))
     choice_for = partial(opts.choose_for, engine=engine, master=master)
     if each:
         days = partial(rep.figures_of_days, sink=sink, here=tables, first=first, last=chosen["last"])
@@ -123,7 +118,7 @@ def selftest() -> None:
 @main.command()
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
-    rep.LIST_PRINTERS[style](reference())
+    rep.LIST_PRINTERS[style](mx.reference())
 
 
 @main.command()
@@ -136,7 +131,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
 
     request, file = first.InitRequest(**options), Path(output)
     if file.exists() and not force:
-        raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
+        raise err.ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
     choice = choose(engine, master)
     config = first.first_config(request, first.sample_of(request, lambda work: opts.on_session(choice, work)))
     first.write_first_config(config, file)
@@ -156,13 +151,13 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
 @main.command()
 def example(name: str) -> None:
     """A config to copy: every key with its default, an A/B test, or a TREC run; rankmetrics schema has its schema."""
-    click.echo(example_text(name), nl=False)
+    click.echo(cfg.example_text(name), nl=False)
 
 
 @main.command()
 def schema() -> None:
     """The JSON schema of a config: editors complete its keys and mark mistakes."""
-    rep.print_json(schema_of_config())
+    rep.print_json(cfg.schema())
 
 
 @main.command()
@@ -207,7 +202,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
     flags = [name for name, value in tables.items() if value]
     if style == "csv" and len(flags) > 1:
-        raise ConfigError.of("csv_of_one_table", flags=" and ".join(flags))
+        raise err.ConfigError.of("csv_of_one_table", flags=" and ".join(flags))
     _ = request.comparison  # refused before an engine is started
     choice = opts.choose_for(folder, engine, master)
     if request.over_time:
@@ -259,17 +254,17 @@ _study("changed", "How alike the top items of users are to those in the baseline
 _study("exposure", "Which items users see: coverage, Gini index, entropy and novelty")
 _study("propensities", "How often users examine each rank, from keys that are shown at several ranks")
 _study("unjudged", "What unjudged items could change, and which to judge first")
-for _command in (forget, plan, prune, recompute, register, runs, status, verify):
+for _command in (forget, stored.plan, stored.prune, recompute, register, stored.runs, status, verify):
     main.add_command(_command)
 
 
 def _say_report(file: str | None, without: str = "") -> None:
     if file or without:
-        opts.note.lines(f"open the report: {without_secrets(str(Path(file)))}" if file else without)
+        opts.note.lines(f"open the report: {err.without_secrets(str(Path(file)))}" if file else without)
 
 
 def _evaluate(
-    days: Sequence[Config], style: str, choice: Choice, segments: bool = False, keep_going: bool = False
+    days: Sequence[cfg.Config], style: str, choice: Choice, segments: bool = False, keep_going: bool = False
 ) -> opts.Ended:
     """Run the configs of days, print the result of the last, then write its report; return both, and errors of others.
 
@@ -279,7 +274,7 @@ def _evaluate(
     first, config = days[0], days[-1]
     of_csv = opts.table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
-        with live(opts.note) as progress:
+        with exit_codes.live(opts.note) as progress:
             with opts.refusals_on_record(first, choice):
                 if config.report.file:
                     rep.check_page_file("report", config.report.file)
@@ -304,7 +299,7 @@ def _evaluate(
         finally:
             # Even if the reader of the output has closed it.
             if config.report.file:
-                with live(opts.note) as progress:
+                with exit_codes.live(opts.note) as progress:
                     progress("writing the report")
                     rep.write_page(rep.figures_of_run(spark, config, outcome.record), config.report.file)
     return config, outcome, failed

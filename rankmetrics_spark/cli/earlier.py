@@ -6,14 +6,10 @@ from types import SimpleNamespace
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import comparison, sinks
+from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics as mx, report as rep, sinks
 from rankmetrics_spark.cli.options import told_of
-from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, check_rules, override
-from rankmetrics_spark.engines import few_rows, unit_of
 from rankmetrics_spark.errors import ConfigError, InputError, check_known, first_sentence, without_secrets
-from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import Compared, notes_of_runs, outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, Row, Rows
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -30,7 +26,7 @@ class CompareRequest(SimpleNamespace):
     """The options of ``rankmetrics compare``, under the names that its decorators give them."""
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> cfg.Comparison:
         """The section ``comparison`` that this describes.
 
         Raises:
@@ -38,9 +34,9 @@ class CompareRequest(SimpleNamespace):
         """
         document: Mapping[str, object] = {name: getattr(self, name) for name in ("baseline", "candidates", "pairs")}
         for assignment in self.overrides:
-            document = override(document, assignment)
-        section = Comparison.read(document)
-        check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
+            document = cfg.override(document, assignment)
+        section = cfg.Comparison.read(document)
+        cfg.check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
         of_users = {"--losses": self.losses, "--gains": self.gains}
         if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
             raise ConfigError.of("without_baseline", flags=" and ".join(flags))
@@ -48,7 +44,7 @@ class CompareRequest(SimpleNamespace):
                   **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (flags := [name for name, value in others.items() if value]):
             raise ConfigError(f"--over-time is given with {' and '.join(flags)}; allowed: all users of several dates")
-        usual = Comparison()
+        usual = cfg.Comparison()
         unused = [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]
         if self.over_time and unused:
             given = " and ".join(map(section.path_of, unused))
@@ -56,7 +52,7 @@ class CompareRequest(SimpleNamespace):
         return section
 
 
-def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
+def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     """Read ``user_metrics`` of a date, or of a period, and compare its experiments.
 
     Raises:
@@ -72,9 +68,9 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
     users = comparison.period_rows(every_date, days) if days else _of_date(every_date, partitions, date, "--date")
     experiments = {name for each in (days.dates if days else [date]) for name, _ in partitions[each]}
     _refuse_unknown(sorted(experiments), section)
-    check_cuped(section, days.first if days else date)
+    cfg.check_cuped(section, days.first if days else date)
     before = _covariate(section, every_date, partitions)
-    options = Options(segments=request.segments or None, segment_combinations=request.combined or None)
+    options = cfg.Options(segments=request.segments or None, segment_combinations=request.combined or None)
     table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
     # The newest date that is there, not a later end of the period: nobody has looked at more than that.
     first, last = (days.first, days.dates[-1]) if days else ("", date)
@@ -85,7 +81,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.refuse_too_many_replicates(section, len(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
-    comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
+    comparisons = [{DATE: date, **row.asDict()} for row in eng.few_rows(rows)]
     tables = {}
     if request.losses:
         tables["losses"] = comparison.largest_changes(table, section, request.losses, "loss")
@@ -94,16 +90,16 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> Compared:
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         tables["decomposition"] = comparison.decomposition(split, section, column)
-    shown = {name: [row.asDict() for row in few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
+    shown = {name: [row.asDict() for row in eng.few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
     dates = days.dates if days else (date,)
-    more = outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
+    more = rep.outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
     more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += sinks.unreadable_pointers(root)
-    more += notes_of_runs(records_in(root) or [], pointers, dates, section)
-    return Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
+    more += rep.notes_of_runs(records_in(root) or [], pointers, dates, section)
+    return rep.Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
 
 
-def _days(partitions: Partitions, first: str, last: str | None) -> Days:
+def _days(partitions: Partitions, first: str, last: str | None) -> cfg.Days:
     """The days of a period, which ends on the last date there is unless it is said where."""
     return comparison.period_days(_conventions(partitions), first, last or max(max(partitions), first), "--from")
 
@@ -113,14 +109,14 @@ def _conventions(partitions: Partitions) -> dict[str, set[str]]:
     return {date: {digest for _, digest in pairs} for date, pairs in partitions.items()}
 
 
-def _covariate(section: Comparison, every_date: DataFrame, partitions: Partitions) -> DataFrame | str | None:
+def _covariate(section: cfg.Comparison, every_date: DataFrame, partitions: Partitions) -> DataFrame | str | None:
     """The earlier values for CUPED: a column, or the users of an earlier date."""
     if section.cuped is None or section.cuped.date is None:
         return section.cuped.column if section.cuped else None
     return _of_date(every_date, partitions, section.cuped.date, "cuped.date")
 
 
-def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, Rows, Sequence[Metric]]:
+def development_of(spark: SparkSession, request: CompareRequest) -> tuple[cfg.Days, Rows, Sequence[mx.Metric]]:
     """Read ``user_metrics`` of a period, by default of all dates, and compare its experiments over time.
 
     Dates before the period tell whether the users differed before. Returns the dates of the users, the rows of
@@ -136,7 +132,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, 
     every_date = comparison.of_one_test(every_date, section.baseline)
     days = _days(partitions, request.first or min(partitions), request.last)
     _refuse_unknown(sorted({name for date in days.dates for name, _ in partitions[date]}), section)
-    check_cuped(section, days.first)
+    cfg.check_cuped(section, days.first)
     before = _covariate(section, every_date, partitions)
     conventions = _conventions(partitions)
     newest = conventions[days.dates[-1]]
@@ -145,7 +141,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> tuple[Days, 
     table = comparison.UserTable.of(users, request.metrics, None, before)
     if not request.metrics:
         table = comparison.without_unstored(table, sinks.pointers_of(spark, root), days.dates)
-    rows = few_rows(comparison.development(table, section, (days.first, days.last)))
+    rows = eng.few_rows(comparison.development(table, section, (days.first, days.last)))
     return days, [row.asDict() for row in rows], table.metrics
 
 
@@ -159,7 +155,7 @@ def stored_users(spark: SparkSession, folder: str) -> tuple[DataFrame, str]:
             errors.append(error)
             continue
         if EXPERIMENT in table.columns and CONVENTION_HASH in table.columns:
-            told_of(unit_of(table))
+            told_of(eng.unit_of(table))
             return table, root
     cause = f" ({first_sentence(errors[0])})" if errors else ""
     raise InputError(f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run{cause}")
@@ -172,7 +168,7 @@ def _partitions(users: DataFrame) -> Partitions:
         InputError: The table has no rows.
     """
     partitions: Partitions = {}
-    for row in few_rows(users.select(DATE, EXPERIMENT, CONVENTION_HASH).distinct()):
+    for row in eng.few_rows(users.select(DATE, EXPERIMENT, CONVENTION_HASH).distinct()):
         partitions.setdefault(str(row[0]), set()).add((str(row[1]), str(row[2])))
     if not partitions:
         raise InputError("--input holds a user_metrics without rows; allowed: the output folder of an earlier run")
@@ -194,11 +190,11 @@ def users_of_date(users: DataFrame, date: str | None) -> DataFrame:
     return _of_date(users, partitions, date or max(partitions), "--to")
 
 
-def _refuse_unknown(experiments: Sequence[str], section: Comparison) -> None:
+def _refuse_unknown(experiments: Sequence[str], section: cfg.Comparison) -> None:
     check_known("experiment", (section.baseline, *section.candidates, *(section.shares or ())), experiments)
 
 
-def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Rows]], Rows]) -> Rows:
+def records_of(sink: cfg.Sink, on_spark: Callable[[Callable[[SparkSession], Rows]], Rows]) -> Rows:
     """Return the records of all runs of an output, newest first.
 
     Args:
@@ -233,7 +229,7 @@ def summaries(records: Sequence[Row]) -> Rows:
             "experiments": len(record["experiments"]) if "experiments" in record else None,
             "rows": rows.get("in"),
             **{name: rows.get(name) for name in ("evaluated", "quarantined")},
-            "seconds": seconds_of(record),
+            "seconds": rep.seconds_of(record),
             # Rows of earlier versions hide less.
             "error": without_secrets(record.get("error", {}).get("message") or "") or None,
         }

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark import errors as err
-from rankmetrics_spark.report import folded
+from rankmetrics_spark import errors as err, report as rep
 
 #: Whether each stage is printed with its seconds, and the stack trace of an error of Spark.
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
@@ -26,7 +25,7 @@ class Folding(Console):
     def lines(self, *texts: str) -> None:
         """Print sentences, each on a line of its own."""
         for text in texts:
-            self.print(folded(text, self.width) if self.is_terminal else text, soft_wrap=True)
+            self.print(rep.folded(text, self.width) if self.is_terminal else text, soft_wrap=True)
 
 
 @contextmanager

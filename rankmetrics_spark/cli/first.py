@@ -16,11 +16,8 @@ import click
 import pandas as pd
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import config as cfg, sources, tools
-from rankmetrics_spark.engines import few_rows, python_table, spark_table
-from rankmetrics_spark.errors import ConfigError, OutputError, QualityError, check_known
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, sources, tools
 from rankmetrics_spark.job import errors_in_words
-from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.pipeline import check as check_quality
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES, Rows
@@ -52,7 +49,7 @@ def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> tools.L
     config = cfg.from_mapping({"source": section})
     with errors_in_words(config):
         head = sources.read(spark, config.source).limit(tools.SAMPLE_ROWS)
-        rows = python_table(head, "pandas")
+        rows = eng.python_table(head, "pandas")
     place = section.get("table") or section["path"]
     return tools.checked_sample(place, section["format"], rows, {}, (len(rows) < tools.SAMPLE_ROWS, "tag"))
 
@@ -69,11 +66,11 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
     for assignment in request.columns:
         role, equals, name = assignment.partition("=")
         if not equals or not name:
-            raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
+            raise err.ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
         prefix, _, last = role.rpartition(".")
         names[prefix if prefix in names else ""][last if prefix in names else role] = name
     roles, judged, of_who = names.values()
-    check_known("column", request.segments, [*map(str, log.rows.columns)], "--segment")
+    err.check_known("column", request.segments, [*map(str, log.rows.columns)], "--segment")
     columns = tools.guesses(log.rows, roles, placed=log.roles)
     # Judgements may be the rows of the scores.
     truth = None if log.options.get("rows") == request.judgements else request.judgements
@@ -88,7 +85,7 @@ def first_config(request: InitRequest, log: tools.LogSample) -> tools.FirstConfi
         mapped = [guess.column for role, guess in of_truth if role in JUDGEMENT_ROLES]
         shown, judged_names = map(str, log.rows.columns), map(str, first.truth.rows.columns)
         if events := cfg.of_single_lists(shown, judged_names, lists.columns if lists else (), mapped):
-            raise ConfigError(events)
+            raise err.ConfigError(events)
     while missing := first.missing():
         first = _answered(first, missing[0], roles)
     refused: list[str] = []
@@ -130,7 +127,7 @@ def with_events(first: tools.FirstConfig, request: InitRequest, roles: Mapping[s
         columns = dict(tools.guesses(log.rows, roles, placed=log.roles))
         return replace(first, log=log, columns=columns, found=found_in(columns))
     if "kind" in found.columns and not found.grades:
-        raise ConfigError.of("no_kind_that_counts", events=request.events, kinds=found.others[:6])
+        raise err.ConfigError.of("no_kind_that_counts", events=request.events, kinds=found.others[:6])
     columns.pop("relevance", None)
     return replace(first, events=request.events, found=found, columns=columns)
 
@@ -154,14 +151,14 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
     if request.baseline is not None and request.baseline not in known and whole:
         one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
         allowed = f"one of {', '.join(dict.fromkeys(known))}" if known else one
-        raise ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
+        raise err.ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
     if request.relevant_from is not None and request.relevant_from <= 0:
-        raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
+        raise err.ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
     given = [("", first.log, role, guess.column) for role, guess in first.columns.items() if guess.reason == "given"]
     judged = [("judgements.", first.truth, role, name) for role, name in first.judged.items()]
     for prefix, sampled, role, name in (*given, *judged):
         if sampled and (problem := tools.unusable(sampled.rows, role, name)):
-            raise ConfigError(f"--column {prefix}{role}={name}: {problem}")
+            raise err.ConfigError(f"--column {prefix}{role}={name}: {problem}")
     baseline, relevant = request.baseline or first.likely_baseline, request.relevant_from
     which, arms = "experiment", first.experiments
     if (assigned := first.assigned) and len(of_none := [*assigned.arms.keys() - assigned.baselines(None).keys()]) == 1:
@@ -177,7 +174,7 @@ def _decided(first: tools.FirstConfig, request: InitRequest) -> tools.FirstConfi
     first = replace(first, baseline=baseline, relevant_from=relevant)
     if (stars := first.all_relevant) and not asks():
         grades = ", ".join(f"{grade:g}" for grade in first.grades[:6])
-        raise ConfigError.of("every_value_relevant", stars=stars, grades=grades)
+        raise err.ConfigError.of("every_value_relevant", stars=stars, grades=grades)
     return first
 
 
@@ -192,10 +189,10 @@ def _answered(first: tools.FirstConfig, role: str, roles: dict[str, str]) -> too
     names = [str(name) for name in sampled.rows.columns]
     if role == "judgements":
         if not asks():
-            raise ConfigError.of("no_qrels", path=sampled.path, what=sampled.ranked_by_format.removesuffix(" of"))
+            raise err.ConfigError.of("no_qrels", path=sampled.path, what=sampled.ranked_by_format.removesuffix(" of"))
         return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
     if not asks():
-        raise ConfigError(_nothing_like(first))
+        raise err.ConfigError(_nothing_like(first))
     question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
     if role == "relevance" and click.confirm("Are there judgements, in a file of their own?", False, err=True):
         return replace(first, judgements=_file("Which file?"))
@@ -263,7 +260,7 @@ def sample_of(request: InitRequest, on_engine: OnEngine) -> tools.LogSample:
         names = ", ".join(log.folds[:3]) + ", ..." * (len(log.folds) > 3)
         if asks() and click.confirm(f"Is each of {names} an experiment, not a fold of one?", False, err=True):
             return read(experiment_from="file")
-        raise ConfigError.of("folds", log=request.log, names=names)
+        raise err.ConfigError.of("folds", log=request.log, names=names)
     return on_engine(lambda spark: sample_of_engine(spark, section))
 
 
@@ -280,7 +277,7 @@ def write_first_config(first: tools.FirstConfig, file: Path) -> None:
         file.write_text(content, encoding="utf-8")
         (file.parent / cfg.SCHEMA_FILE).write_text(json.dumps(cfg.schema(), indent=2) + "\n", encoding="utf-8")
     except OSError as error:
-        raise OutputError(f"cannot write '{file}': {error.strerror}") from error
+        raise err.OutputError(f"cannot write '{file}': {error.strerror}") from error
 
 
 def next_command(config: str, changes: Sequence[str] = (), date: str | None = None) -> str:
@@ -301,13 +298,13 @@ def sample_means(spark: SparkSession, config: cfg.Config, first: tools.FirstConf
     with errors_in_words(config):
         read = sources.all_inputs(spark, config)
         if first.log.format != "trec_run":
-            read["source"] = spark_table(first.rows, "the sample", read["source"])
+            read["source"] = eng.spark_table(first.rows, "the sample", read["source"])
         tables = Tables.of_config(config, read)
         try:
             check_quality(tables, config.quality, config.comparison)
-        except QualityError as error:
+        except err.QualityError as error:
             return [], [f"a run over these rows would stop: {error}{_advice(first, str(error))}"]
-        means = few_rows(tables.experiment_metrics)
+        means = eng.few_rows(tables.experiment_metrics)
     order = {str(metric): place for place, metric in enumerate(config.metrics)}
     columns = {"experiment": "experiment_id", "metric": "metric", str(UNITS): "n_users", "mean": "mean"}
     every = [{name: row[column] for name, column in columns.items()} for row in means if row["segment"] == "all"]
@@ -362,7 +359,7 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
         baselines = (f"{test.baseline or compared.baseline} in {name}" for name, test in compared.tests.items())
         pairs = f"the arms of a test with {', '.join(baselines)}" if compared.tests else pairs
         parts["compared"] = f"{pairs}, p-values corrected by {compared.correction}"
-        parts["decides"] = ", ".join(map(str, compared.primary or (deciding(config.metrics),)))
+        parts["decides"] = ", ".join(map(str, compared.primary or (mx.deciding(config.metrics),)))
     else:
         parts["compared"] = "nothing; comparison.baseline names the experiment that the others are compared with"
     if config.gates:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rankmetrics_spark import config as cfg, errors as err, report as rep
+from rankmetrics_spark import config as cfg, errors as err, report as rep, schemas as sch
 from rankmetrics_spark.cli.exit_codes import Folding, exit_codes, live, verbose
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 from rankmetrics_spark.words import counted_in
 
 if TYPE_CHECKING:
@@ -281,11 +280,11 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
 
 def print_failure(error: err.RankmetricsError, config: cfg.Config) -> None:
     """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = [check for check in error.checks if check.status != NOT_CHECKED and check.name in cfg.RATES]
+    checks = [check for check in error.checks if check.status != sch.NOT_CHECKED and check.name in cfg.RATES]
     with redirect_stdout(sys.stderr):
         if error.record:
             rep.print_not_published(error.record, config.metrics)
-        elif any(check.status == FAIL for check in checks):
+        elif any(check.status == sch.FAIL for check in checks):
             rep.print_gates(checks, "rates of the log and their margins")
     if error.page:
         say.lines(f"open the page, which is not published: {err.without_secrets(error.page)}")

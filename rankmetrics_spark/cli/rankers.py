@@ -7,11 +7,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.cli.options import note, refuse_assignments, say
-from rankmetrics_spark.config import Comparison, Config, as_dict, refuse
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.road import shown_rows
@@ -26,7 +24,7 @@ READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users"
 _WHY = data_of(__name__, "interleaving")
 
 
-def preferences_of(spark: SparkSession, config: Config, effect: str | None = None) -> list[dict[str, Any]]:
+def preferences_of(spark: SparkSession, config: cfg.Config, effect: str | None = None) -> list[dict[str, Any]]:
     """Compare the rankers of the log of a config, and plan for an effect; a row per pair.
 
     Raises:
@@ -38,26 +36,26 @@ def preferences_of(spark: SparkSession, config: Config, effect: str | None = Non
     source, compared = config.source, config.comparison
     refuse_assignments(config, "interleaving")
     if source.team is None and not source.ranks:
-        raise ConfigError.of("no_rankers")
+        raise err.ConfigError.of("no_rankers")
     if source.team is not None and source.ranks:
-        raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
-    usual, given = Comparison(), as_dict(config)["comparison"]
-    for name in (field.name for field in fields(Comparison)):
+        raise err.ConfigError("source.team and source.ranks: both given; allowed: one of the two")
+    usual, given = cfg.Comparison(), cfg.as_dict(config)["comparison"]
+    for name in (field.name for field in fields(cfg.Comparison)):
         value, default = getattr(compared, name), getattr(usual, name)
         is_read = name in READ and (name != "looks" or value == "any")
         if value != default and not is_read:
             path = compared.path_of(name)
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
             why = worded(_WHY.get(name, "interleaving has no use for it"))
-            raise refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
+            raise cfg.refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
     request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks, "effect": effect})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
         log, options = shown_rows(log, config.options, read_events(spark, config.events))
         table = preferences(log, options, request, config.quality)
-        rows = [row.asDict() for row in few_rows(table)]
+        rows = [row.asDict() for row in eng.few_rows(table)]
     if not rows[0]["n_rows"]:
-        raise InputError(f"the input is empty: no rows in {config.source.place}")
+        raise err.InputError(f"the input is empty: no rows in {config.source.place}")
     return rows
 
 

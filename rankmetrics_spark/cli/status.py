@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmetrics_spark import config as cfg, errors as err, report as rep
 from rankmetrics_spark.cli.options import Command, on_session
 from rankmetrics_spark.cli.stored import days_of
-from rankmetrics_spark.config import Sink, evaluation_day, resolved
 from rankmetrics_spark.engines import choose
-from rankmetrics_spark.errors import InputError, MetricGateError, without_secrets
 from rankmetrics_spark.pointers import Pointer, Pointers
-from rankmetrics_spark.report import LIST_PRINTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +74,7 @@ def _day(day: str, pointer: Pointer | None, runs: Sequence[Mapping[str, Any]]) -
     # A run that has published may have withheld a test.
     error, has_published = newest.get("error"), newest.get("outcome") == "done"
     code = error["exit_code"] if error else 0 if has_published else None
-    words = without_secrets(str(error["message"])) if error else ""
+    words = err.without_secrets(str(error["message"])) if error else ""
     run, counted = newest.get("run_id"), (newest.get("rows") or {}).get("in")
     if pointer is not None:
         counting = {*pointer.run_of().values()}
@@ -123,16 +121,16 @@ def status(output: str, since: str, style: str, master: str | None) -> None:
     n = days_of(since, "--since")
     published, records = _read(output, n, lambda work: on_session(choose(None, master), work))
     if not published and not records:
-        raise InputError(f"'{output}' has no run records; allowed: the output of an earlier run")
+        raise err.InputError(f"'{output}' has no run records; allowed: the output of an earlier run")
     zone = str((records[0].get("config") or {}).get("time_zone") or "UTC") if records else "UTC"
-    last = resolved(evaluation_day("--since", "yesterday"), zone)
+    last = cfg.resolved(cfg.evaluation_day("--since", "yesterday"), zone)
     days = [*days_until(last, n, published, records)]
     if style == "prometheus":
         click.echo(as_prometheus(days, output), nl=False)
     else:
-        LIST_PRINTERS[style]([asdict(day) for day in days])
+        rep.LIST_PRINTERS[style]([asdict(day) for day in days])
     if alerts := [day.date for day in days if day.alert]:
-        raise MetricGateError(f"{len(alerts)} of {len(days)} days need a look: {', '.join(alerts)}")
+        raise err.MetricGateError(f"{len(alerts)} of {len(days)} days need a look: {', '.join(alerts)}")
 
 
 def _read(output: str, days: int, on_spark: Callable[[Callable[[SparkSession], Read]], Read]) -> Read:
@@ -145,6 +143,6 @@ def _read(output: str, days: int, on_spark: Callable[[Callable[[SparkSession], R
 
     def read(spark: SparkSession) -> Read:
         """The same where Spark reads it."""
-        return sinks.pointers_of(spark, output), sinks.run_records(sinks.store_of(spark, Sink(path=output), ""))
+        return sinks.pointers_of(spark, output), sinks.run_records(sinks.store_of(spark, cfg.Sink(path=output), ""))
 
     return on_spark(read)

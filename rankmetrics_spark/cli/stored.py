@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, report as rep
 from rankmetrics_spark.cli.options import Command, choose_for, on_session, say
-from rankmetrics_spark.config import Sink, fraction, override
 from rankmetrics_spark.engines import choose
-from rankmetrics_spark.errors import ConfigError, check_known
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import LIST_PRINTERS, format_of, print_sentence, print_texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +35,7 @@ def days_of(text: str, option: str = "--keep") -> int:
     """
     match = re.fullmatch(r"([1-9][0-9]{0,4})([dw])", text)
     if match is None:
-        raise ConfigError(f"{option} is '{text}'; allowed: a number of days or weeks such as 90d or 12w")
+        raise err.ConfigError(f"{option} is '{text}'; allowed: a number of days or weeks such as 90d or 12w")
     return int(match[1]) * DAYS[match[2]]
 
 
@@ -48,22 +45,22 @@ def SINK(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def with_sink(output: str | None, table: str | None, sink_format: str, **options: Any) -> Any:
         if (output is None) == (table is None):
-            raise ConfigError("allowed: exactly one of --output and --table")
-        format = sink_format if output is None else format_of(output)
-        return command(sink=Sink(path=output, table=table, format=format), **options)
+            raise err.ConfigError("allowed: exactly one of --output and --table")
+        format = sink_format if output is None else rep.format_of(output)
+        return command(sink=cfg.Sink(path=output, table=table, format=format), **options)
 
     return with_sink
 
 
 @click.command(cls=Command)
 @SINK
-def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | None) -> None:
+def prune(sink: cfg.Sink, keep: str | None, dry: bool, style: str, master: str | None) -> None:
     """Remove old dates from an output, and files that no pointer names. A folder needs no engine.
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
     if keep is None:
-        raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, or all")
+        raise err.ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, or all")
     days = None if keep == "all" else days_of(keep)
     from rankmetrics_spark import sinks
 
@@ -73,7 +70,7 @@ def prune(sink: Sink, keep: str | None, dry: bool, style: str, master: str | Non
     elif days is not None:
         rows = on_session(choose(None, master), lambda spark: sinks.prune_tables(spark, sink, days, dry))
     if rows or style != "table":
-        LIST_PRINTERS[style]([asdict(row) for row in rows])
+        rep.LIST_PRINTERS[style]([asdict(row) for row in rows])
     say.lines(sinks.in_words(rows, dry))
 
 
@@ -97,7 +94,7 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         for row in result.rows
     ]
     rows: Any = {"table": lines, "json": result.as_dict()}.get(style, [*result.rows])
-    LIST_PRINTERS[style](rows)
+    rep.LIST_PRINTERS[style](rows)
     say.lines(*filter(None, (result.test, result.basis, result.answer)))
 
 
@@ -105,7 +102,7 @@ def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
     rows: list[Any] = [row for plan in plans for row in plan.rows]
     lines = [{"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}", "smallest change":
               _change(row, ""), "without the machine": _change(row, "_human")} for row in rows]  # fmt: skip
-    LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
+    rep.LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
     say.lines(*filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
 
 
@@ -123,21 +120,21 @@ def plan_of(folder: str, metric: str, labels: bool = False, **options: Any) -> C
     """
     settings: Mapping[str, Any] = {}
     for assignment in options.pop("overrides"):
-        settings = override(settings, assignment)
-    check_known("key", settings, ("confidence", "power", "tuning_users", "mean_over", "cluster"), "--set")
+        settings = cfg.override(settings, assignment)
+    err.check_known("key", settings, ("confidence", "power", "tuning_users", "mean_over", "cluster"), "--set")
     try:
-        shares = [float(fraction(share.strip())) for share in options["shares"].split(",")]
+        shares = [float(cfg.fraction(share.strip())) for share in options["shares"].split(",")]
     except ValueError:
-        raise ConfigError(f"--shares is '{options['shares']}'; allowed: two shares such as 0.5,0.5") from None
+        raise err.ConfigError(f"--shares is '{options['shares']}'; allowed: two shares such as 0.5,0.5") from None
     dates = options.pop("first"), options.pop("last")
     if (before := options.pop("before")) is not None:
         first, dots, last = before.partition("..")
         before = (first, last if dots else first)
-    parse(metric)
+    mx.parse(metric)
     others = (options["days"], dates[0], before, options["baseline"], *({*settings} - {"confidence", "power"}))
     usual = shares == [0.5, 0.5] and options["comparisons"] == 1
     if labels and (options["experiment"] is None or not usual or any(value is not None for value in others)):
-        raise ConfigError.of("half_labels")
+        raise err.ConfigError.of("half_labels")
 
     def planned(spark: SparkSession) -> Planned:
         """The plan; InputError where there is no such table, no such date, or a single user."""
@@ -172,7 +169,7 @@ def _digits(value: float) -> str:
 
 @click.command(cls=Command)
 @SINK
-def runs(sink: Sink, style: str, master: str | None) -> None:
+def runs(sink: cfg.Sink, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     from rankmetrics_spark.cli.earlier import records_of, summaries
 
@@ -180,7 +177,7 @@ def runs(sink: Sink, style: str, master: str | None) -> None:
     if style == "table":
         _print_runs(summaries(records))
     else:
-        LIST_PRINTERS[style](records if style == "json" else summaries(records))
+        rep.LIST_PRINTERS[style](records if style == "json" else summaries(records))
 
 
 def _print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -191,7 +188,7 @@ def _print_runs(rows: Sequence[Mapping[str, Any]]) -> None:
         | {title: "-" if row[name] is None else f"{row[name]:,.0f}" for title, name in counts.items()}
         for row in rows
     ]
-    print_texts(texts, ("run", "date", "outcome"))
+    rep.print_texts(texts, ("run", "date", "outcome"))
     for row in rows:
         if row["error"]:
-            print_sentence(f"{row['run_id']}: {row['error']}")
+            rep.print_sentence(f"{row['run_id']}: {row['error']}")

@@ -11,11 +11,9 @@ import click
 import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, report as rep, sources, studies
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, report as rep, sources, studies
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.doors import settings_of
-from rankmetrics_spark.engines import as_number, few_rows
-from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.road import flat_judgements, shown_rows
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
@@ -36,7 +34,7 @@ def _numbers(rows: DataFrame, columns: Mapping[str, str | None]) -> DataFrame:
     """The rows of a file of texts, with numbers where a role is one; what is none is null, which is a fault."""
     texts = {field.name for field in rows.schema.fields if isinstance(field.dataType, T.StringType)}
     roles = {role: columns.get(role) or ROLES[role] for role in ("position", "score", "relevance")}
-    numbers = {name: F.expr(as_number(quoted(name))) for name in texts & {*roles, *roles.values()}}
+    numbers = {name: F.expr(eng.as_number(quoted(name))) for name in texts & {*roles, *roles.values()}}
     return rows.withColumns(numbers) if numbers else rows
 
 
@@ -89,7 +87,7 @@ class Study:
         self.section.of(_of_config(loaded) | given)
         needed = {name for name, each in self._arguments.items() if each.default is each.empty}
         if loaded.judgements is None and "judgements" in needed:
-            raise ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
+            raise err.ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
         if loaded.comparison.baseline is None and "baseline" in needed:
             raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
         show = options.get("show") or next(iter(self.tables))
@@ -112,9 +110,9 @@ class Study:
             tables = {name: sources.read(spark, cfg.Source.read({"path": path}), item) for name, path in files.items()}
             known |= tables | dict(given)
             arguments = {name: known[name] for name in self._arguments if name in known}
-            rows = [row.asDict() for row in few_rows(self.tables[show](self.function(**arguments)))]
+            rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
         if not rows:
-            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
+            raise err.InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
         return rows
 
 
@@ -124,7 +122,7 @@ _OF_CONFIG = settings_of(__name__, "studies")
 
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
     """What labels of unjudged items could change on the metric that decides; empty without judgements, or bounds."""
-    with suppress(ConfigError, InputError):
+    with suppress(err.ConfigError, err.InputError):
         if DATE not in figures.record:
             return []
         config = cfg.load(document, date=str(figures.record[DATE]))

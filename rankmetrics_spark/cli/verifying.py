@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import click
 
+from rankmetrics_spark import config as cfg, errors as err, report as rep
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.cli.stored import SINK
-from rankmetrics_spark.config import Sink, read_document
 from rankmetrics_spark.engines import choose
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import LIST_PRINTERS, print_json
 from rankmetrics_spark.schemas import DATE, RUN
 
 
 @click.command(cls=opts.Command)
 @SINK
 def verify(
-    sink: Sink, date: str | None, config: str | None, without: str | None, source: str, style: str,
+    sink: cfg.Sink, date: str | None, config: str | None, without: str | None, source: str, style: str,
     engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Derive what is published on a date again, from its record and its inputs, and compare every table.
@@ -24,22 +22,22 @@ def verify(
     The output is only read. Ends with exit code 6 at a difference, and names the first one; with 3 if an input is gone.
     """
     day = opts.dates_of(date, None, None)["date"]
-    document, stored = read_document(config) if config else None, source == "user_metrics"
+    document, stored = cfg.read_document(config) if config else None, source == "user_metrics"
     if stored and (config or without):
-        raise ConfigError("--from user_metrics reads no inputs; allowed: --config and --without without it")
+        raise err.ConfigError("--from user_metrics reads no inputs; allowed: --config and --without without it")
     choice = choose(engine, master)
     if not choice.here:
-        raise ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
+        raise err.ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
     asked = sink, day, document, without, stored
     result = opts.on_job(choice, lambda job, spark: job.verify(spark, *asked))
-    LIST_PRINTERS[style](result.rows)
+    rep.LIST_PRINTERS[style](result.rows)
     opts.say.lines(*result.in_words())
 
 
 @click.command(cls=opts.Command)
 @SINK
 def recompute(
-    sink: Sink, metrics: str, convention: str | None, judgements: str | None, overrides: tuple[str, ...],
+    sink: cfg.Sink, metrics: str, convention: str | None, judgements: str | None, overrides: tuple[str, ...],
     first: str | None, last: str | None, style: str, engine: str | None, master: str | None,
 ) -> None:  # fmt: skip
     """Add metrics to published dates from the lists that runs have stored (sink.lists: true), without their logs.
@@ -52,7 +50,7 @@ def recompute(
     outcomes = opts.on_job(choose(engine, master), lambda job, spark: job.recompute(spark, *asked))
     records = [each.record for each in outcomes]
     shown = [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
-    LIST_PRINTERS[style](shown)
+    rep.LIST_PRINTERS[style](shown)
 
 
 @click.command(cls=opts.Command)
@@ -64,7 +62,7 @@ def forget(output: str, users: str, style: str, engine: str | None, master: str 
     """
     result = opts.on_job(choose(engine, master), lambda job, spark: job.forget(spark, output, users))
     if result.rows or style != "table":
-        LIST_PRINTERS[style](result.rows)
+        rep.LIST_PRINTERS[style](result.rows)
     opts.say.lines(*result.sentences)
 
 
@@ -76,5 +74,5 @@ def register(plan: str, output: str) -> None:
     """
     from rankmetrics_spark.job import register as register_plan
 
-    print_json(register_plan(read_document(plan), output))
+    rep.print_json(register_plan(cfg.read_document(plan), output))
     opts.say.lines(f"registered in {output}; each run now says whether it decides as registered")

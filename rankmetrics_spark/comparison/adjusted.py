@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, errors as err, statistics as st
 from rankmetrics_spark.comparison.measures import FOLDS, MOST_STRATA, PRODUCTS, STRATUM, Key, Totals
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.errors import ConfigError
 
 #: Below this p-value, the experiments differed before they began, and their earlier values are not used.
 SMALL_EARLIER_P = 0.001
@@ -77,7 +75,7 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confiden
     return Adjusted(estimate, denominator, reduction, n, difference.spread, earlier.p_value)
 
 
-def of_products(totals: Totals, keys: Sequence[Key], paired: st.Bools, request: Comparison) -> Adjusted:
+def of_products(totals: Totals, keys: Sequence[Key], paired: st.Bools, request: cfg.Comparison) -> Adjusted:
     """Rows less what several covariates explain, by cross-fitted ridge regression; independent ones within strata.
 
     Strata that have users of one experiment only are left out.
@@ -92,7 +90,7 @@ def of_products(totals: Totals, keys: Sequence[Key], paired: st.Bools, request: 
         names = [key[1:3]] if is_pair else [("", name) for name in key[1:3]]
         kinds, strata = zip(*(known.get((*name, key.segment, key.metric), ("", set())) for name in names), strict=True)
         if (n := len(set.union(*strata))) > MOST_STRATA:
-            raise ConfigError(f"comparison.strata are {n:,}; allowed: {MOST_STRATA:,} at most")
+            raise err.ConfigError(f"comparison.strata are {n:,}; allowed: {MOST_STRATA:,} at most")
         both = sorted(set.intersection(*strata))
         segments = [STRATUM.join([key.segment, stratum, str(fold)]) for stratum in both for fold in folds]
         if not both:

@@ -15,34 +15,30 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import config as cfg, engines as eng, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import adjusted, daily, measures as ms, periods, table as tables, units
 from rankmetrics_spark.comparison.sums import PARTIALS, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.totals import by_name
-from rankmetrics_spark.config import Days
-from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, N_LISTS, N_RELEVANT, USER
 
 _VALUE, _LISTS, _DAY = "value", "lists", "day"
 
 
-def differences(users: DataFrame, metric: Metric, pair: tuple[str, str], *more: str) -> DataFrame:
+def differences(users: DataFrame, metric: mx.Metric, pair: tuple[str, str], *more: str) -> DataFrame:
     """The rows of the users of a pair, with the difference of their values; ``more``: columns in which both agree."""
-    experiment, value = F.col(EXPERIMENT).cast("string"), F.col(metric.column)
+    experiment, value = F.col(sch.EXPERIMENT).cast("string"), F.col(metric.column)
     sides = [F.max(F.when(experiment == name, value)) for name in pair]
     lists = F.min(F.expr(tables.lists_of(metric.column, users.columns)))
-    both = users.where(experiment.isin([*pair])).groupBy(USER, DATE, *more)
-    rows = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(N_LISTS))
-    return rows.select("*", F.lit("difference").alias(EXPERIMENT), F.lit(1).alias(N_RELEVANT))
+    both = users.where(experiment.isin([*pair])).groupBy(sch.USER, sch.DATE, *more)
+    rows = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(sch.N_LISTS))
+    return rows.select("*", F.lit("difference").alias(sch.EXPERIMENT), F.lit(1).alias(sch.N_RELEVANT))
 
 
 def arrivals(
     users: DataFrame,
-    metric: Metric,
-    days: Days,
-    before: Days | None = None,
+    metric: mx.Metric,
+    days: cfg.Days,
+    before: cfg.Days | None = None,
     by_lists: bool = False,
     cluster: str | None = None,
 ) -> st.Arrivals:
@@ -53,19 +49,19 @@ def arrivals(
     """
     column, lists = metric.column, tables.lists_of(metric.column, users.columns)
     lists = f"greatest({lists}, 1)" if by_lists else lists
-    rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
-    earlier = None if before is None else periods.period_rows(users, before).drop(EXPERIMENT)
-    table = tables.UserTable(rows, (metric,), {_DAY: DATE}, earlier, cluster=cluster)
+    rows = users.where(F.col(sch.DATE).cast("string").isin([*days.dates])).where(f"{column} IS NOT NULL")
+    earlier = None if before is None else periods.period_rows(users, before).drop(sch.EXPERIMENT)
+    table = tables.UserTable(rows, (metric,), {_DAY: sch.DATE}, earlier, cluster=cluster)
     columns = ((_VALUE, column), (_LISTS, "_lists"))
     body = partial(_sums, layout=Layout(columns, (_DAY,)), days=days.dates, by_lists=by_lists)
-    parts = Step(body, PARTIALS).of(tables.by_user(table, f"double({lists}) AS _lists"))
+    parts = eng.Step(body, PARTIALS).of(tables.by_user(table, f"double({lists}) AS _lists"))
     totals = ms.Totals()
-    for row in few_rows(Step(added, PARTIALS).of(parts.repartition(1))):
+    for row in eng.few_rows(eng.Step(added, PARTIALS).of(parts.repartition(1))):
         totals.add(ms.Key(*(row[name] for name in ms.KEY)), np.array(row["sums"], np.int64))
     return _arrivals(totals, days.dates)
 
 
-def _sums(batches: Batches, layout: Layout, days: tuple[str, ...], by_lists: bool) -> Iterator[pa.RecordBatch]:
+def _sums(batches: eng.Batches, layout: Layout, days: tuple[str, ...], by_lists: bool) -> Iterator[pa.RecordBatch]:
     totals = ms.Totals()
     for rows in whole_users(batches, layout):
         _, (labels, code) = rows.segments

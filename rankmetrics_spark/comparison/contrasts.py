@@ -5,10 +5,8 @@ from collections import Counter
 import numpy as np
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import notes, totals
+from rankmetrics_spark.comparison import measures as ms, notes, registry as reg, totals
 from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
-from rankmetrics_spark.comparison.measures import SIDES, Key
-from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.schemas import BOUNDS, DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
@@ -17,7 +15,7 @@ EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 _MARGINS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
 
 
-@statistic(*_MARGINS, needs="margin")
+@reg.statistic(*_MARGINS, needs="margin")
 def margins(rows: Compared) -> tuple[st.Floats, ...]:
     """The margin of the metric, in its unit or as a share of the baseline's mean; how much worse the candidate may be
     at this confidence, in the same unit (below 0: it is better; null where nobody knows); one-sided p-value of the test
@@ -38,7 +36,7 @@ def margins(rows: Compared) -> tuple[st.Floats, ...]:
     return absolute, share, *worst_of_each, p, np.maximum(p_above, p_below)
 
 
-@statistic(type="string", needs="margin")
+@reg.statistic(type="string", needs="margin")
 def within_margin(rows: Compared) -> list[str | None]:
     """`equivalent` where `p_equivalent`, else `no worse` where `p_no_worse` is below (1 - `confidence`) / 2, so that it
     agrees with the interval; null where neither is shown.
@@ -83,13 +81,13 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     return np.where(still, p, p_moving), np.where(still, exact / mean, worst)
 
 
-@statistic("trigger", type="string", needs="trigger")
+@reg.statistic("trigger", type="string", needs="trigger")
 def trigger(rows: Compared) -> list[str | None]:
     """The column with the flag of the users whom the row tests."""
     return [rows.request.trigger] * len(rows.keys)
 
 
-@statistic("share_triggered_baseline", "share_triggered_candidate", "p_share_triggered", "p_untriggered",
+@reg.statistic("share_triggered_baseline", "share_triggered_candidate", "p_share_triggered", "p_untriggered",
            needs="trigger")  # fmt: skip
 def triggered(rows: Compared) -> tuple[st.Floats, ...]:
     """Share of the users of each side who have the flag, and the p-value that the two are equal (Pearson's chi-square,
@@ -100,7 +98,7 @@ def triggered(rows: Compared) -> tuple[st.Floats, ...]:
     return *shares, p, rows.untriggered.single.p_value
 
 
-@statistic(SHARE_CHANGED, *DILUTED, needs="chosen")
+@reg.statistic(SHARE_CHANGED, *DILUTED, needs="chosen")
 def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     """With `only_changed`, share of the users of both whose lists differ: the row tests these. And the effect over all
     users of both, to which the others add 0: `difference` times that share, with the paired t interval of these
@@ -121,7 +119,7 @@ def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     return shares, *(np.where(rows.testable, each, np.nan) for each in numbers)
 
 
-@statistic(*REST, *FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")
+@reg.statistic(*REST, *FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")
 def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     """Does the effect differ in this segment? `rest_difference` is the difference among all other users of the column,
     `from_rest` = `difference` - `rest_difference`, with its interval and p-value: Welch's test of two groups of
@@ -159,7 +157,7 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
 def _has_rest(rows: Compared) -> st.Bools:
     """(g,) whether each user of the two is in one segment of the column, so that the other users are the rest."""
     columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
-    users = Counter[tuple[Key, str]]()
+    users = Counter[tuple[ms.Key, str]]()
     for key, sums in rows.totals.sums.items():
         # Their sums begin with a number of users.
         if key.kind in ("arm", "pair") and key.segment != EVERYONE:
@@ -169,7 +167,7 @@ def _has_rest(rows: Compared) -> st.Bools:
     for i, key in enumerate(rows.keys):
         if key.segment != EVERYONE:
             whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
-            counted = [whole] if rows.paired[i] else [whole.arm(place) for place in SIDES]
+            counted = [whole] if rows.paired[i] else [whole.arm(place) for place in ms.SIDES]
             rests[i] = all(users[each, column] == rows.totals.count(each) for each in counted)
     return rests
 
@@ -188,7 +186,7 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
     questions: list[tuple[object, ...]] = []
     for key in rows.keys:
         column = segment_columns(key.segment)
-        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in SIDES))
+        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in ms.SIDES))
         questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
@@ -204,18 +202,18 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
 # ---- ranks of all experiments
 
 
-@statistic("rank_low", "rank_high", "rank_low_baseline", "rank_high_baseline", type="long", needs="ranks")
+@reg.statistic("rank_low", "rank_high", "rank_low_baseline", "rank_high_baseline", type="long", needs="ranks")
 def ranks(rows: Compared) -> tuple[list[int | None], ...]:
     """The best and the worst rank that the candidate, and the baseline, may have among all experiments of a segment and
     metric; 1 is the best. All true ranks are in these bounds with probability `confidence`: the largest t of all pairs
     that chance gives decides who is above whom (10,000 draws of a multivariate t, by steps; Mogstad, Romano, Shaikh,
     Wilhelm 2024). It is the plain test, at a single look; a pair without one, or where t does not hold, shows nothing.
     """
-    sides = [[rows.ranks.get((key.segment, key.metric, key[place])) for key in rows.keys] for place in SIDES[::-1]]
+    sides = [[rows.ranks.get((key.segment, key.metric, key[place])) for key in rows.keys] for place in ms.SIDES[::-1]]
     return tuple([bounds and bounds[end] for bounds in side] for side in sides for end in (0, 1))
 
 
-@statistic("could_be_best", "could_be_best_baseline", type="boolean", needs="ranks")
+@reg.statistic("could_be_best", "could_be_best_baseline", type="boolean", needs="ranks")
 def could_be_best(rows: Compared) -> tuple[list[bool | None], ...]:
     """Whether rank 1 is among them: the experiments for which this holds include the best one."""
     low, _, low_baseline, _ = ranks(rows)
@@ -227,7 +225,7 @@ def could_be_best(rows: Compared) -> tuple[list[bool | None], ...]:
 _OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *BOUNDS[:2], "p_value")
 
 
-@statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
+@reg.statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")
 def human(rows: Compared) -> tuple[st.Floats, ...]:
     """The same numbers of the users whom people judged, under their labels alone; `wins`, `ties`, `losses` and
     `effect_size` are of these as well.
@@ -240,7 +238,7 @@ def human(rows: Compared) -> tuple[st.Floats, ...]:
 _OF_MACHINE = ("mean_baseline_machine", "mean_candidate_machine", "difference_machine", "p_value_machine")
 
 
-@statistic(*_OF_MACHINE, needs="machine")
+@reg.statistic(*_OF_MACHINE, needs="machine")
 def machine(rows: Compared) -> tuple[st.Floats, ...]:
     """The same of all users under the labels of the machine alone, which nobody has checked. Differences of the
     corrected means need not be the corrected difference: each has a `lambda` of its own.
@@ -253,7 +251,7 @@ _BIAS = (*(f"{name}_{side}_machine" for name in ("bias", "p_bias") for side in (
          "p_bias_machine")  # fmt: skip
 
 
-@statistic(*_SLOPES, *_BIAS, needs="machine")
+@reg.statistic(*_SLOPES, *_BIAS, needs="machine")
 def slopes(rows: Compared) -> tuple[st.Floats, ...]:
     """How much of the machine's labels is used, from 0 (people's alone) to 1, on average over the judged users: in the
     difference of paired rows (of all pairs together with `pairs: all`), and in each mean. By how much the machine
@@ -263,7 +261,7 @@ def slopes(rows: Compared) -> tuple[st.Floats, ...]:
     return tuple(rows.judged.numbers[name] for name in (*_SLOPES, *_BIAS))
 
 
-@statistic("n_judged_baseline", "n_judged_candidate", "n_judged", type="long", needs="machine")
+@reg.statistic("n_judged_baseline", "n_judged_candidate", "n_judged", type="long", needs="machine")
 def judged(rows: Compared) -> tuple[st.Ints, ...]:
     """Users of each side whom people judged, and those of the test: below 20 of a side there is no verdict."""
     n = [sums["n"] for sums in rows.arms]

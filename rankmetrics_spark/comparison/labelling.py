@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, statistics as st
-from rankmetrics_spark.comparison import measures as ms, planning, registry, results, table as tables
-from rankmetrics_spark.comparison.compared import Compared
+from rankmetrics_spark.comparison import compared, measures as ms, planning, registry, results, table as tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE
 from rankmetrics_spark.words import UNITS
 
@@ -20,7 +19,7 @@ _SIZES = tuple(first * 10**power for power in range(1, 7) for first in (1, 2, 5)
 _NO_LIMIT = 10**12
 
 
-def _pilot(rows: Compared) -> list[str]:
+def _pilot(rows: compared.Compared) -> list[str]:
     judged, texts = rows.judged, []
     for i, (_, tested, _) in enumerate(judged.labels):
         if doubt := judged.doubt(i) or ("" if all(of.h.std() for of in tested) else "people's values do not differ"):

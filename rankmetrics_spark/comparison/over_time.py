@@ -11,9 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, statistics as st
-from rankmetrics_spark.comparison import daily, measures as ms, periods, sums as summed, table as tables
+from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
 from rankmetrics_spark.comparison.columns import means, test
-from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import STATISTICS, table_of_sums
 from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
@@ -105,7 +104,7 @@ def over_time_rows(totals: ms.Totals, question: Question, start: str | None = No
                 state = state + of_key.get(date, 0)
                 if np.any(state):
                     running.sums[key._replace(segment=f"{daily.CUMULATIVE}={date}")] = state
-        rows = Compared.of(running, replace(question, only_t=True))
+        rows = compared.Compared.of(running, replace(question, only_t=True))
         doubts = _doubts(of_days, rows)
         columns = _points(rows, start, doubts)
         of_pairs = {daily.SLOPE: doubts, daily.BETWEEN: _doubts_by_date(of_days, rows)}
@@ -126,7 +125,7 @@ Doubts = Sequence[str | None]
 Tests = Sequence[st.Estimate]
 
 
-def _doubts(of_days: ms.Totals, rows: Compared) -> Doubts:
+def _doubts(of_days: ms.Totals, rows: compared.Compared) -> Doubts:
     """Why rows about several days cannot be trusted; those up to a date know no later one."""
     parts = (key.segment.partition("=")[::2] for key in rows.keys)
     whole_kinds = {daily.SINCE_FIRST: "", sch.EVERYONE: ""}
@@ -143,14 +142,14 @@ def _doubts(of_days: ms.Totals, rows: Compared) -> Doubts:
     return doubts
 
 
-def _doubts_by_date(of_days: ms.Totals, rows: Compared) -> Doubts:
+def _doubts_by_date(of_days: ms.Totals, rows: compared.Compared) -> Doubts:
     """Why a row about users of the same dates cannot be trusted: the mix of dates does not matter there."""
     known = doubts_of_days(of_days, {(key.baseline, key.candidate) for key in rows.keys}, by_date=True)
     of_keys = (known.get((key.baseline, key.candidate)) for key in rows.keys)
     return [words and f"{sch.NOT_TRUSTED}: {words}" for words in of_keys]
 
 
-def _points(rows: Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
+def _points(rows: compared.Compared, start: str | None, doubts: Doubts) -> dict[str, list[Any]]:
     """The differences of days, periods and days since the first date."""
     kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
     first = min((label for kind, label in zip(kinds, labels, strict=True) if kind == daily.DAY), default="")
@@ -194,7 +193,7 @@ def _notes(known: Sequence[str | None], doubts: Doubts) -> list[str | None]:
 
 
 def _columns(
-    rows: Compared, tests: Tests, p_adjusted: st.Floats, corrected: Tests, of_sides: Sequence[st.Floats]
+    rows: compared.Compared, tests: Tests, p_adjusted: st.Floats, corrected: Tests, of_sides: Sequence[st.Floats]
 ) -> dict[str, Any]:
     """What each row has: its names, its test and the same as a share of the baseline, and both corrected."""
     (plain, relative), (absolute, share) = tests, corrected
@@ -221,7 +220,7 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
     return None
 
 
-def _slopes(kind: str, slopes: ms.Totals, points: Compared, doubts: Doubts) -> dict[str, list[Any]]:
+def _slopes(kind: str, slopes: ms.Totals, points: compared.Compared, doubts: Doubts) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date, or per day that users come later.
 
     Within users it comes from the slopes of the users themselves, between users from what they have on their first day.
@@ -234,7 +233,7 @@ def _slopes(kind: str, slopes: ms.Totals, points: Compared, doubts: Doubts) -> d
     request = replace(points.request, mean_over=over, looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)
     sums = slopes.sides("arm", keys), slopes.of("pair", keys)
-    rows = Compared(slopes, plain, keys, *sums, paired)
+    rows = compared.Compared(slopes, plain, keys, *sums, paired)
     slope = rows.estimate if kind == daily.SLOPE else _between(rows)
     n, alpha, known = len(keys), 1 - request.confidence, (~np.isnan(slope.p_value)).tolist()
     base, mean = (each[places] for each in means(points))
@@ -261,7 +260,7 @@ _LABELS = {daily.SLOPE: "per day since the first date", daily.BETWEEN: "per day 
 _NO_SLOPE = "no slope: too few users with values on different days"
 
 
-def _between(rows: Compared) -> st.Estimate:
+def _between(rows: compared.Compared) -> st.Estimate:
     """How much the difference on a user's first day changes with its date, by least squares over these dates.
 
     Users are compared with those of the same first date: that is a regression with a level for each date. The error

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark import engines as eng, schemas as sch, statistics as st
 
 # These register their functions, in this order.
 from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, registry as reg, sums as summed  # noqa: F401
@@ -16,7 +16,6 @@ from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.families import Question, interval
 from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
-from rankmetrics_spark.engines import Batches, in_one_step, rows_of
 
 STATISTICS, statistic, types_of = reg.STATISTICS, reg.statistic, reg.types_of
 #: Columns of a decomposition -> their types.
@@ -54,16 +53,16 @@ Columns = Callable[[Totals], Mapping[str, Any]]
 
 def table_of_sums(sums: DataFrame, make: Columns, kinds: Mapping[str, str]) -> DataFrame:
     """The table that is made of sums; without rows where there are none."""
-    return in_one_step(sums, partial(_made, make=make, kinds=kinds), kinds)
+    return eng.in_one_step(sums, partial(_made, make=make, kinds=kinds), kinds)
 
 
-def _made(batches: Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def _made(batches: eng.Batches, make: Columns, kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     totals = summed.read(batches)
     if totals.sums:
-        yield from rows_of(make(totals), kinds)
+        yield from eng.rows_of(make(totals), kinds)
 
 
-def final(batches: Batches, question: Question, statistics: Sequence[reg.Statistic]) -> Iterator[pa.RecordBatch]:
+def final(batches: eng.Batches, question: Question, statistics: Sequence[reg.Statistic]) -> Iterator[pa.RecordBatch]:
     totals = summed.read(batches)
     summed.refuse_several(totals)
     parts = [(totals, question)] if totals.sums else []
@@ -76,7 +75,7 @@ def final(batches: Batches, question: Question, statistics: Sequence[reg.Statist
             if own.request.is_requested and own.request.baseline in (None, *experiments_of(part))
         ]
     for part, own in parts:
-        yield from rows_of(comparison_rows(part, own, statistics), types_of(statistics))
+        yield from eng.rows_of(comparison_rows(part, own, statistics), types_of(statistics))
 
 
 def cluster_intervals(totals: Totals, confidence: float) -> dict[str, Any]:

@@ -9,17 +9,14 @@ from datetime import date, datetime, timedelta
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from rankmetrics_spark.config import fields as fd
+from rankmetrics_spark import errors as err, metrics as mx, schemas as sch
+from rankmetrics_spark.config import fields as fd, sections as sec
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_gates, check_machine, gates
 from rankmetrics_spark.config.options import Options, SectionWithOptions, option
-from rankmetrics_spark.config.sections import Input, format_of
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import ASSIGNMENT_NAMES, NAME_OF_ARM
 
 
 @dataclass(frozen=True)
-class Assignments(Input, SectionWithOptions):
+class Assignments(sec.Input, SectionWithOptions):
     """A row per user and arm: who is in which test, since when.
 
     Attributes:
@@ -28,12 +25,12 @@ class Assignments(Input, SectionWithOptions):
 
     at: ClassVar[str] = "assignments"
 
-    format: str = fd.key(None, format_of("source", "judgements"))
+    format: str = fd.key(None, sec.format_of("source", "judgements"))
     columns: Mapping[str, str | None] = option("assignment_columns")
 
     def required_columns(self) -> tuple[str, ...]:
         """The columns of the assignments that may be read."""
-        unmapped = (names for role, names in ASSIGNMENT_NAMES.items() if role not in self.columns)
+        unmapped = (names for role, names in sch.ASSIGNMENT_NAMES.items() if role not in self.columns)
         named = filter(None, self.columns.values())
         return tuple(dict.fromkeys([*named, *(name for names in unmapped for name in names)]))
 
@@ -58,8 +55,8 @@ class OfTest(fd.Section):
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
 
     baseline: str | None = _own("baseline", "The arm that the others are compared with.")
-    primary: tuple[Metric, ...] = _own("primary")
-    guardrails: tuple[Metric, ...] = _own("guardrails")
+    primary: tuple[mx.Metric, ...] = _own("primary")
+    guardrails: tuple[mx.Metric, ...] = _own("guardrails")
     margin: Mapping[str, float | str] | None = _own("margin")
     shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
     first: str | None = fd.key(None, fd.day)
@@ -87,16 +84,16 @@ def tests(path: str, value: object) -> dict[str, OfTest]:
     for name, own in value.items():
         try:
             found[fd.text(path, name)] = read(f"{path}.{name}", {} if own is None else own)
-        except ConfigError as error:
+        except err.ConfigError as error:
             raise _of_test(error, name) from None
     return found  # type: ignore[return-value]
 
 
-def _of_test(error: ConfigError, name: str) -> ConfigError:
+def _of_test(error: err.ConfigError, name: str) -> err.ConfigError:
     """The error of a key, with the name of the test that has it."""
     at = f"tests.{name}"
     text = str(error).replace(OfTest.at, at).replace(f"{Comparison.at}.", f"{at}.", 1)
-    return ConfigError(f"{at}.{text}" if text.startswith(Gate.at) else text)
+    return err.ConfigError(f"{at}.{text}" if text.startswith(Gate.at) else text)
 
 
 def check_tests(comparison: Comparison, options: Options) -> None:
@@ -113,13 +110,13 @@ def check_tests(comparison: Comparison, options: Options) -> None:
             compared = of_test(comparison, name)
             compared.roles(options.metrics)
             check_gates(own.gates, options.metrics, compared)
-        except ConfigError as error:
+        except err.ConfigError as error:
             raise _of_test(error, name) from None
 
 
 def of_test(request: Comparison, name: str) -> Comparison:
     """What is compared in one test, whose arms have the names that their experiments have."""
-    tests, prefix = request.tests, name + NAME_OF_ARM
+    tests, prefix = request.tests, name + sch.NAME_OF_ARM
     own = replace(request, **tests[name].compared if name in tests else {}, tests={}, period=None)
     return replace(
         own,

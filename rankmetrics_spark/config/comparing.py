@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from rankmetrics_spark.config import fields as fd
+from rankmetrics_spark import errors as err, metrics as mx, schemas as sch
+from rankmetrics_spark.config import fields as fd, options
 from rankmetrics_spark.config.days import Period, PlannedLooks, looks
-from rankmetrics_spark.config.options import SectionWithOptions, option
-from rankmetrics_spark.errors import ConfigError, check_known, unknown
-from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
 MOST_COVARIATES = 8
@@ -43,7 +40,7 @@ class Bootstrap(Resampling):
 
 
 @dataclass(frozen=True)
-class Cuped(SectionWithOptions):
+class Cuped(options.SectionWithOptions):
     """Variance reduction with the values that the users had before the experiment: one of three is given.
 
     Attributes:
@@ -55,7 +52,7 @@ class Cuped(SectionWithOptions):
     at: ClassVar[str] = "comparison.cuped"
 
     date: str | None = fd.key(None, fd.day)
-    column: str | None = option("covariate")
+    column: str | None = options.option("covariate")
     before: str | None = fd.key(None, fd.choice("exposure"))
     days: int = fd.key(14, fd.count(1, 366))
 
@@ -109,14 +106,14 @@ def _switched(cls: type[Resampling]) -> fd.Read:
     return fd.section(cls, (bool,), "true, false, or ", lambda path, value: cls() if value else None)
 
 
-def _metric(path: str, value: object) -> Metric:
-    if isinstance(value, Metric):
+def _metric(path: str, value: object) -> mx.Metric:
+    if isinstance(value, mx.Metric):
         return value
-    return fd.parsed(path, parse, fd.text(path, value))  # type: ignore[no-any-return]
+    return fd.parsed(path, mx.parse, fd.text(path, value))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class Comparison(SectionWithOptions):
+class Comparison(options.SectionWithOptions):
     """Which experiments are compared, and how.
 
     Attributes:
@@ -156,21 +153,21 @@ class Comparison(SectionWithOptions):
     baseline: str | None = fd.key(None, fd.text)
     pairs: str = fd.key("baseline", fd.choice("baseline", "all"))
     candidates: tuple[str, ...] = fd.key((), _each(fd.text))
-    confidence: float = option("confidence")
+    confidence: float = options.option("confidence")
     correction: str = fd.key("holm", fd.choice("holm", "bonferroni", "fdr_bh", "none"))
     simultaneous: bool = fd.key(False, fd.flag)
     ranks: bool = fd.key(False, fd.flag)
-    primary: tuple[Metric, ...] = fd.key((), _each(_metric))
-    guardrails: tuple[Metric, ...] = fd.key((), _each(_metric))
+    primary: tuple[mx.Metric, ...] = fd.key((), _each(_metric))
+    guardrails: tuple[mx.Metric, ...] = fd.key((), _each(_metric))
     families: str = fd.key("split", fd.choice("split", "one"))
     primary_share: float | None = fd.key(None, fd.number(0, 1, inclusive=False))
     margin: Mapping[str, float | str] | None = fd.key(None, _margins)
     design: str = fd.key("auto", fd.choice("auto", "paired", "independent"))
     shared_users: str = fd.key("keep", fd.choice("keep", "drop"))
-    mean_over: str = option("mean_over")
-    cluster: str | None = option("cluster")
-    only_changed: bool = option("only_changed")
-    trigger: str | None = option("trigger")
+    mean_over: str = options.option("mean_over")
+    cluster: str | None = options.option("cluster")
+    only_changed: bool = options.option("only_changed")
+    trigger: str | None = options.option("trigger")
     cap: float | None = fd.key(None, _cap)
     strata: tuple[str, ...] = fd.key((), fd.names)
     covariates: tuple[str, ...] = fd.key((), _covariates)
@@ -203,18 +200,18 @@ class Comparison(SectionWithOptions):
         baselines = (self.baseline, *(test.baseline for test in self.tests.values()))
         return self.pairs == "all" or any(name is not None for name in baselines)
 
-    def roles(self, metrics: Sequence[Metric]) -> dict[str, str]:
+    def roles(self, metrics: Sequence[mx.Metric]) -> dict[str, str]:
         """Metric -> primary, guardrail or secondary.
 
         Raises:
             ConfigError: A primary metric or a guardrail is not among the metrics.
         """
         for name in ("primary", "guardrails", "margin"):
-            check_known("metric", map(str, getattr(self, name) or ()), [*map(str, metrics)], self.path_of(name))
+            err.check_known("metric", map(str, getattr(self, name) or ()), [*map(str, metrics)], self.path_of(name))
         others = [metric for metric in metrics if metric not in self.guardrails]
-        primary = self.primary or tuple(filter(None, [deciding(others)]))
-        roles = {metric: PRIMARY if metric in primary else SECONDARY for metric in metrics}
-        return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, GUARDRAIL)).items()}
+        primary = self.primary or tuple(filter(None, [mx.deciding(others)]))
+        roles = {metric: sch.PRIMARY if metric in primary else sch.SECONDARY for metric in metrics}
+        return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, sch.GUARDRAIL)).items()}
 
     @property
     def margins(self) -> dict[str, tuple[float, bool]]:
@@ -246,11 +243,11 @@ class Gate(fd.Section):
 
     at: ClassVar[str] = "gates"
 
-    metric: Metric = fd.key(None, _metric)
+    metric: mx.Metric = fd.key(None, _metric)
     min: float | None = fd.key(None, fd.number(-1e300, 1e300, inclusive=True))
     max_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True))
     max_relative_drop: float | None = fd.key(None, fd.number(0, 1e300, inclusive=True, share=True))
-    segment: str = fd.key(EVERYONE, fd.text)
+    segment: str = fd.key(sch.EVERYONE, fd.text)
     experiment: str | None = fd.key(None, fd.text)
     # With CUPED, the difference and its interval are those of CUPED.
     on: str = fd.key("point", fd.choice("point", "bound", "clear"))
@@ -310,14 +307,14 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
     named = [("baseline", comparison.baseline), *(("candidates", name) for name in comparison.candidates)]
     named += [("shares", name) for name in comparison.shares or ()]
     for place, name in named:
-        check_known("experiment", [name], sorted(known), comparison.path_of(place))
+        err.check_known("experiment", [name], sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
         at = comparison.path_of("shares")
-        raise ConfigError.of("shares_left_over", at=at, planned=planned, within=fd.SHARES_WITHIN)
+        raise err.ConfigError.of("shares_left_over", at=at, planned=planned, within=fd.SHARES_WITHIN)
 
 
-def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequence[Gate]) -> Comparison:
+def with_primary(comparison: Comparison, metrics: Sequence[mx.Metric], limits: Sequence[Gate]) -> Comparison:
     """The comparison, and its tests, with the metric of the first gate as primary one, unless others are given.
 
     Raises:
@@ -336,7 +333,7 @@ def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequ
     return comparison
 
 
-def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
+def check_gates(limits: Sequence[Gate], metrics: Sequence[mx.Metric], comparison: Comparison) -> None:
     """Refuse gates that this run cannot check.
 
     Raises:
@@ -344,6 +341,6 @@ def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: C
     """
     for gate in limits:
         if gate.metric not in metrics:
-            raise ConfigError.of("gate_not_computed", problem=unknown("metric", gate.metric, map(str, metrics)))
+            raise err.ConfigError.of("gate_not_computed", problem=err.unknown("metric", gate.metric, map(str, metrics)))
         if gate.compares and comparison.baseline is None and not comparison.tests:
-            raise ConfigError.of("gate_without_baseline", metric=gate.metric)
+            raise err.ConfigError.of("gate_without_baseline", metric=gate.metric)

@@ -10,14 +10,12 @@ from datetime import date as day_of, timedelta
 from pathlib import Path
 from typing import Any
 
-from rankmetrics_spark.config import sections as sec
+from rankmetrics_spark.config import days, places, sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
-from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.document import json_schema, merged, override, read_document
 from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings, value_at
 from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
-from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.metrics import Convention, Metric
 
 #: What can compute: Spark, or Sail on this machine.
@@ -72,7 +70,7 @@ class Config(SectionWithOptions):
     sink: sec.Sink = key({}, section(sec.Sink))
     lineage: sec.Lineage = key({}, section(sec.Lineage))
     report: sec.Report = key({}, sec.report)
-    evaluation_date: str = key("today", evaluation_day)
+    evaluation_date: str = key("today", days.evaluation_day)
     time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES))
     spark: Mapping[str, str] = key({}, settings)
@@ -86,7 +84,7 @@ class Config(SectionWithOptions):
             ConfigError: One sentence with the path of the field, its value and what is allowed.
         """
         super().__post_init__()
-        date = resolved(self.evaluation_date, self.time_zone)
+        date = days.resolved(self.evaluation_date, self.time_zone)
         self._settle(events=sec.events_beside(self.source, self.events))
         for name in ("source", "judgements", "machine_judgements", "events", "assignments", "sink"):
             self._settle(**{name: _dated(getattr(self, name), date)})
@@ -100,7 +98,7 @@ class Config(SectionWithOptions):
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
             self._settle(rank_by="score" if self.source.format in ("trec_run", "letor") else None)
-        refuse_overlap(self.inputs, self.sink)
+        places.refuse_overlap(self.inputs, self.sink)
         options = Options(
             # A section that is not given has none of its keys.
             **{name: value_at(self, path) for name, path in PATHS.items()},

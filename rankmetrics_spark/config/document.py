@@ -11,10 +11,9 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import yaml
 
+from rankmetrics_spark import errors as err, metrics as mx
 from rankmetrics_spark.config.fields import Read, Section, Setting, Values, declared
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import Metric
 
 #: Levels of a document; a config has five.
 DEEPEST = 50
@@ -76,17 +75,17 @@ def read_document(path: str | Path) -> dict[str, object]:
     try:
         content = parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
+        raise err.ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
+        raise err.ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
         problem = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             problem = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-        raise ConfigError(f"the config '{path}' is not valid YAML: {problem}") from None
+        raise err.ConfigError(f"the config '{path}' is not valid YAML: {problem}") from None
     if not isinstance(content, Mapping):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
+        raise err.ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
     return dict(content)
 
 
@@ -153,9 +152,9 @@ def override(document: Mapping[str, object], assignment: str) -> dict[str, objec
         rest = name.removeprefix("spark.")
         steps = ["spark", rest if rest.startswith("spark.") else name]
     if len(steps) > DEEPEST:
-        raise ConfigError(f"the override '{assignment}' has {len(steps):,} levels; allowed: {DEEPEST}")
+        raise err.ConfigError(f"the override '{assignment}' has {len(steps):,} levels; allowed: {DEEPEST}")
     if not equals or not all(steps):
-        raise ConfigError(f"the override '{assignment}' is not an assignment; allowed: such as source.path=logs")
+        raise err.ConfigError(f"the override '{assignment}' is not an assignment; allowed: such as source.path=logs")
     try:
         value = parse(text)
     except yaml.YAMLError:
@@ -190,7 +189,7 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
         inner = {_SHORTHAND[head]: inner}
     inner = {} if inner is None else inner
     if not isinstance(inner, Mapping):
-        raise ConfigError(f"the override '{assignment}' does not fit: {head} is {inner!r}, not a mapping")
+        raise err.ConfigError(f"the override '{assignment}' does not fit: {head} is {inner!r}, not a mapping")
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
@@ -202,7 +201,7 @@ def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str
     """The schema (draft 7) of a section and those in it; what it refuses, the section refuses too, not the reverse."""
 
     def takes(read: Read, sample: object) -> bool:
-        with suppress(ConfigError):
+        with suppress(err.ConfigError):
             read("", sample)
             return True
         return False
@@ -230,7 +229,7 @@ def _of_values(read: Read, hint: Any) -> dict[str, Any]:
     """What JSON knows of the values of a field."""
     if isinstance(read, Values):
         return dict(read.json())
-    hint = str if hint is Metric else hint
+    hint = str if hint is mx.Metric else hint
     kinds = {get_origin(part) or part for part in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
     types = dict.fromkeys(name for kind, names in _TYPES.items() if kind in kinds for name in names.split())
     return {"type": [*types, "null"]} if types else {}

@@ -8,9 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.config.contents import ROWS_OF, is_by_columns, is_number, is_object, opened
-from rankmetrics_spark.errors import ConfigError, InputError, said
-from rankmetrics_spark.schemas import ITEM, POSITION, RELEVANCE, SCORE, USER
 
 _MOST_BYTES = 1 << 28
 
@@ -25,7 +24,7 @@ class Row(NamedTuple):
     relevance: str | None = None
 
 
-PARSED_NAMES = dict(zip(Row._fields, (USER, ITEM, POSITION, SCORE, RELEVANCE), strict=True))
+PARSED_NAMES = dict(zip(Row._fields, (sch.USER, sch.ITEM, sch.POSITION, sch.SCORE, sch.RELEVANCE), strict=True))
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ SHAPES = (
 def _document(file: Path) -> Any:
     """The document of a file, with numbers as they are written; what a search of OpenSearch returns is unpacked."""
     if file.stat().st_size > _MOST_BYTES:
-        raise ValueError(said("document_too_large", most=_MOST_BYTES >> 20, other=ROWS_OF["json_document"]))
+        raise ValueError(err.said("document_too_large", most=_MOST_BYTES >> 20, other=ROWS_OF["json_document"]))
     with opened(file) as text:
         document = json.load(text, parse_float=str, parse_int=str)
     hits = document.get("hits") if isinstance(document, dict) else None
@@ -136,7 +135,7 @@ def _letor(file: Path, scores: Path | None) -> Iterator[Row]:
     for number, (line, score) in enumerate(pairs, start=1):
         if line is None or (scores and score is None):
             short, long = (file, scores) if line is None else (scores, file)
-            raise ValueError(said("other_number_of_lines", short=short, n=number - 1, long=long))
+            raise ValueError(err.said("other_number_of_lines", short=short, n=number - 1, long=long))
         row = _ROW.match(line)
         if row is None or not (row["item"] or scores):
             raise ValueError(f"row {number:,} is {line[:60]!r}; allowed: grade qid:QUERY features # DOCUMENT")
@@ -146,7 +145,7 @@ def _letor(file: Path, scores: Path | None) -> Iterator[Row]:
 def _lines(file: Path) -> Iterator[str]:
     """The lines of a file without comments and empty ones."""
     if file.stat().st_size > 8 * _MOST_BYTES:
-        raise ValueError(said("lines_too_large", file=file, most=_MOST_BYTES >> 27, other=ROWS_OF["letor"]))
+        raise ValueError(err.said("lines_too_large", file=file, most=_MOST_BYTES >> 27, other=ROWS_OF["letor"]))
     with opened(file) as text:
         yield from (line.strip() for line in text if line.strip() and line[0] != "#")
 
@@ -166,7 +165,7 @@ def parsed(file: Path, format: str, options: Mapping[str, str], is_log: bool) ->
     """
     rows = options.get("rows")
     if format == "letor" and is_log and not rows:
-        raise ConfigError.of("scores_without_rows", file=file)
+        raise err.ConfigError.of("scores_without_rows", file=file)
     try:
         if format == "letor":
             return [*(_letor(Path(rows), file) if is_log and rows else _letor(file, None))]
@@ -177,4 +176,4 @@ def parsed(file: Path, format: str, options: Mapping[str, str], is_log: bool) ->
         return [*shape.rows(document, is_log)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         problem = str(error) if isinstance(error, (OSError, ValueError)) else f"its entries are incomplete ({error!r})"
-        raise InputError(f"cannot read {format} from '{rows if rows else file}': {problem}") from error
+        raise err.InputError(f"cannot read {format} from '{rows if rows else file}': {problem}") from error

@@ -12,10 +12,9 @@ from functools import partial
 from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
-from rankmetrics_spark import errors as err
+from rankmetrics_spark import errors as err, metrics as mx
 from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.errors import HIDDEN, is_secret
-from rankmetrics_spark.metrics import Convention, Metric
 
 #: (path of the field, raw value) -> checked value; reading a checked value again gives the same value.
 Read: TypeAlias = Callable[[str, object], object]
@@ -262,9 +261,9 @@ def _plain(value: object) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, Convention):
+    if isinstance(value, mx.Convention):
         return value.text()
-    return str(value) if isinstance(value, Metric) else value
+    return str(value) if isinstance(value, mx.Metric) else value
 
 
 def _joined(at: str, name: object) -> str:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
-from rankmetrics_spark.errors import ConfigError, check_known, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.words import NOUNS
 
@@ -69,7 +68,7 @@ PARTS = ("item", "position", "score", "relevance")
 
 def _read_parts(path: str, value: object) -> tuple[str, ...]:
     parts = tuple(str(part) for part in fd.listed(path, value))
-    check_known("part", parts, PARTS, path)
+    err.check_known("part", parts, PARTS, path)
     if "item" not in parts or len({*parts}) < len(parts):
         raise fd.refuse(path, [*parts], f"each part once, item among them, out of {', '.join(PARTS)}")
     return parts
@@ -119,7 +118,7 @@ def _read_event_columns(path: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise fd.refuse(path, value, f"a mapping with keys out of {', '.join(EVENT_ROLES)}")
     if other := next((role for role in value if role not in EVENT_ROLES), None):
-        raise ConfigError(f"{path}.{other}: {unknown('key', other, EVENT_ROLES)}")
+        raise err.ConfigError(f"{path}.{other}: {err.unknown('key', other, EVENT_ROLES)}")
     return {
         role: fd.names(f"{path}.list", column) if role == "list" else fd.text(f"{path}.{role}", column)
         for role, column in value.items()
@@ -268,7 +267,7 @@ class Options(fd.Section):
         super().__post_init__()
         if scored := [metric for metric in self.metrics if metric.needs == "scores" and self.lacks("score")]:
             at, columns = map(self.path_of, ("metrics", "columns"))
-            raise ConfigError.of("metric_without_scores", at=at, metric=scored[0], columns=columns)
+            raise err.ConfigError.of("metric_without_scores", at=at, metric=scored[0], columns=columns)
         _check_segments(self)
         _check_knobs(self, rule)
         fd.check_rules("labels", self, self.paths_of_fields())
@@ -345,12 +344,12 @@ def _check_segments(options: Options) -> None:
     for name in options.segments:
         if name.lower() in in_list:
             at, lists = map(options.path_of, ("segments", "list"))
-            raise ConfigError.of("segment_in_list", at=at, name=name, lists=lists)
+            raise err.ConfigError.of("segment_in_list", at=at, name=name, lists=lists)
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:
             raise fd.refuse(path, list(chosen), "combinations of at least two segments")
-        check_known("segment", chosen, options.segments, path)
+        err.check_known("segment", chosen, options.segments, path)
 
 
 def _check_knobs(options: Options, given: object) -> None:

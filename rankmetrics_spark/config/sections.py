@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from rankmetrics_spark.config import fields as fd
-from rankmetrics_spark.config.contents import separated_by_tabs
-from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
+from rankmetrics_spark import errors as err, schemas as sch
+from rankmetrics_spark.config import contents, fields as fd, filters
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
 from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import ConfigError, check_known
-from rankmetrics_spark.schemas import EVENT_NAMES, EXPERIMENT, ITEMS, JUDGEMENT_ROLES, MACHINE_ROLES, ROLES, TIME
 
 #: Users who lost and gained most that a page has of queries; of people it has none unless asked for.
 EXAMPLE_USERS = 20
@@ -60,11 +57,11 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
         raise fd.refuse(path, value, f"a mapping with keys out of {', '.join([*RATES, *PAST])}")
     share, checked = fd.number(0, 1, inclusive=True), {}
     for rate, levels in value.items():
-        check_known("rate", [str(rate)], [*RATES, *PAST], path)
+        err.check_known("rate", [str(rate)], [*RATES, *PAST], path)
         readers = PAST.get(rate) or dict.fromkeys(LEVELS, share)
         if not isinstance(levels, Mapping):
             raise fd.refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(readers)}")
-        check_known("limit", map(str, levels), readers, f"{path}.{rate}")
+        err.check_known("limit", map(str, levels), readers, f"{path}.{rate}")
         checked[rate] = {level: readers[level](f"{path}.{rate}.{level}", each) for level, each in levels.items()}
     return checked
 
@@ -151,21 +148,21 @@ class Input(fd.Section):
 
     format: str = fd.key(None, format_of("source", "judgements"))
     path: tuple[str, ...] | None = fd.key(None, fd.texts)
-    table: str | None = fd.key(None, table_name)
-    where: str | None = fd.key(None, condition)
+    table: str | None = fd.key(None, filters.table_name)
+    where: str | None = fd.key(None, filters.condition)
     columns: Mapping[str, str | None] = fd.key({}, fd.mapped({}))
     options: Mapping[str, str] = fd.key({}, fd.settings)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format fits the place, and settles it."""
         super().__post_init__()
-        column_names(self.at, self.required_columns())
+        filters.column_names(self.at, self.required_columns())
         own_format, path_of = self.format, self.path_of
         if self.path and own_format == "table":
             allowed = f"{path_of('table')} instead, since {path_of('format')} is 'table'"
             raise fd.refuse(path_of("path"), next(iter(self.path)), allowed)
         self._settle(format="table" if self.table else own_format or self._format_of_files())
-        if not own_format and separated_by_tabs(self.path, self.options):
+        if not own_format and contents.separated_by_tabs(self.path, self.options):
             self._settle(options={**self.options, "sep": "\t"})
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
         if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
@@ -203,7 +200,7 @@ class Input(fd.Section):
             elif role not in self.columns:
                 roles.setdefault(canonical, canonical)
                 roles.setdefault(role, role)
-        for name in filter(None, map(self.columns.get, (ITEMS, TIME, "machine"))):
+        for name in filter(None, map(self.columns.get, (sch.ITEMS, sch.TIME, "machine"))):
             roles[name.lower()] = name
         return tuple(roles.values())
 
@@ -243,7 +240,7 @@ class Source(Input, SectionWithOptions):
     """
 
     at: ClassVar[str] = "source"
-    roles: ClassVar[Mapping[str, str]] = ROLES
+    roles: ClassVar[Mapping[str, str]] = sch.ROLES
 
     format: str = fd.key(None, format_of("source"))
     path: Paths | None = fd.key(None, _of_experiments)  # type: ignore[assignment]
@@ -266,7 +263,7 @@ class Source(Input, SectionWithOptions):
             raise self._refused("experiment_from", f"tag, since {self.path_of('path')} names the experiments")
         if self.names_experiments and "experiment" in self.columns:
             other = self.path_of("path" if isinstance(self.path, Mapping) else "experiment_from")
-            raise ConfigError.of("two_names_of_experiments", columns=self.path_of("columns"), other=other)
+            raise err.ConfigError.of("two_names_of_experiments", columns=self.path_of("columns"), other=other)
 
     @property
     def names_experiments(self) -> bool:
@@ -301,7 +298,7 @@ class Source(Input, SectionWithOptions):
         """The columns that any input may read, and those of the lists and segments."""
         names = super().required_columns()
         if self.names_experiments:
-            names = tuple(name for name in names if name not in (EXPERIMENT, "experiment"))
+            names = tuple(name for name in names if name not in (sch.EXPERIMENT, "experiment"))
         rankers = (*filter(None, [self.team, self.rows.get("column")]), *self.ranks.values())
         return tuple({name.lower(): name for name in (*names, *self.list, *self.segments, *rankers)}.values())
 
@@ -311,7 +308,7 @@ class Judgements(Input, SectionWithOptions):
     """The judgements; they define m and the ideal list."""
 
     at: ClassVar[str] = "judgements"
-    roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
+    roles: ClassVar[Mapping[str, str]] = sch.JUDGEMENT_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
     columns: Mapping[str, str] = option("judgement_columns")
@@ -323,7 +320,7 @@ class MachineJudgements(Input, SectionWithOptions):
     """The judgements of a machine, in a table of their own."""
 
     at: ClassVar[str] = "machine_judgements"
-    roles: ClassVar[Mapping[str, str]] = MACHINE_ROLES
+    roles: ClassVar[Mapping[str, str]] = sch.MACHINE_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
     columns: Mapping[str, str] = option("machine_columns")
@@ -345,7 +342,7 @@ class Events(Input, SectionWithOptions):
     def required_columns(self) -> tuple[str, ...]:
         """The columns of the events that may be read."""
         named = [name for role, name in self.columns.items() if role != "list"]
-        defaults = (name for role, names in EVENT_NAMES.items() if role not in self.columns for name in names)
+        defaults = (name for role, names in sch.EVENT_NAMES.items() if role not in self.columns for name in names)
         kind = [self.others["column"]] if self.others else []
         return tuple(dict.fromkeys([*self.columns.get("list", ()), *named, *defaults, *kind]))
 
@@ -364,7 +361,7 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
         beside = given and source.rows and (given.path, given.table) == (source.path, source.table)
         return replace(given, others=source.rows) if given and beside else given
     if not source.rows or isinstance(source.path, Mapping):
-        raise ConfigError.of("events_without_place")
+        raise err.ConfigError.of("events_without_place")
     place = {name: getattr(source, name) for name in ("format", "path", "table", "where", "options")}
     read = Events.read({**{name: value for name, value in place.items() if value}, **given})
     return replace(read, others=source.rows)
@@ -441,7 +438,7 @@ class Sink(fd.Section):
     format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"))
     path: str | None = fd.key(None, fd.text)
     mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
-    table: str | None = fd.key(None, table_name)
+    table: str | None = fd.key(None, filters.table_name)
     layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
     lists: bool = fd.key(False, fd.flag)
 
@@ -450,7 +447,7 @@ class Sink(fd.Section):
         super().__post_init__()
         if self.format == "delta":
             # Delta's SQL calls a table in a folder by its path.
-            refuse_substitution(self.path_of("path"), self.path or "")
+            filters.refuse_substitution(self.path_of("path"), self.path or "")
         self._settle(path=self.path or (None if self.table else "out"))
 
 

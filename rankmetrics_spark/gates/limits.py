@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import errors as err, schemas as sch
+from rankmetrics_spark import errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.doors import data_of, settings_of
-from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.words import UNITS, sentences, worded
 
 if TYPE_CHECKING:
@@ -286,7 +285,7 @@ def _of_mean(gate: Gate, row: sch.Row) -> Checks:
 
 def _of_drop(gate: Gate, row: sch.Row) -> Checks:
     """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
-    found = Finding.of(row)
+    found = fd.Finding.of(row)
     limits = (
         ("max_drop", gate.max_drop, "difference", found.shown, found.tested, "{:.4f}", "{:g}"),
         ("max_relative_drop", gate.max_relative_drop, "relative difference", found.shown_share, found.tested_share,

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import config as cfg, errors as err, findings as fd, schemas as sch
-from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark import config as cfg, errors as err, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
 from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent, worded
@@ -45,7 +44,7 @@ _OF_DIFFERENCE = (
 )
 
 
-def sentences_over_time(rows: Sequence[fd.Row], metrics: fd.Metrics = (), main: Metric | None = None) -> list[str]:
+def sentences_over_time(rows: Sequence[fd.Row], metrics: fd.Metrics = (), main: mx.Metric | None = None) -> list[str]:
     """Whether each effect fades, and whether the users differed before the start.
 
     The metric that decides has a sentence for every pair. Other metrics have one where the effect changes, or where the
@@ -68,8 +67,8 @@ def sentences_over_time(rows: Sequence[fd.Row], metrics: fd.Metrics = (), main: 
 def deciding_metric(rows: Iterable[fd.Row], metrics: fd.Metrics = ()) -> str:
     """The metric that decides, among those of the rows."""
     names = dict.fromkeys(row[sch.METRIC] for row in rows)
-    shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
-    return str(deciding(shown)) if shown else ""
+    shown = [metric for metric in metrics if str(metric) in names] or [mx.parse(name) for name in names]
+    return str(mx.deciding(shown)) if shown else ""
 
 
 def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
@@ -178,4 +177,4 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
             "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
         }
         texts.append(text)
-    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(parse(main))} over time{note}")
+    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(mx.parse(main))} over time{note}")

@@ -10,8 +10,7 @@ from datetime import date as date_of, timedelta
 from typing import Any
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, story
-from rankmetrics_spark.report.beside import raised
+from rankmetrics_spark.report import assets, beside, story
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
@@ -43,7 +42,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
         "letters": [figures.letters.get(name, "") for name in experiments],
         "beaten": [
-            [raised(figures.losers[metric["name"]].get(name, ()), figures.letters) for name in experiments]
+            [beside.raised(figures.losers[metric["name"]].get(name, ()), figures.letters) for name in experiments]
             for metric in metrics
         ],
         "leader": index[sch.EXPERIMENT].get(story.leader(figures) or "", -1),

@@ -9,10 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, config as cfg, road, schemas as sch
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import comparison, config as cfg, engines as eng, findings as fd, road, schemas as sch
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.findings import Metrics
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import History, Pointers, unpublished
 from rankmetrics_spark.report import assets, read, trust, verdict
@@ -172,7 +170,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     sums = road.sums_of_users(table.rows, road.Summands(table.metrics, table.segments, over_lists=over_lists))
     # The columns of the convention are those of the record; nothing here reads them.
     averages = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
-    means = few_rows(comparison.with_cluster_intervals(averages, table, section))
+    means = eng.few_rows(comparison.with_cluster_intervals(averages, table, section))
     compared, outdated = _published(tables, days)
     # The run that compared these days has checked the gates; a least mean is that of its day alone.
     rows_of_gates = tables.checks(tables.date) if compared and config.get("gates") else []
@@ -180,7 +178,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     for row in of_gates:
         row["sentence"] = row["sentence"].rstrip(".") + (f", on {tables.date} alone" if row["name"] == "min" else "")
     if section.is_requested and not compared:
-        compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
+        compared = [row.asDict() for row in eng.few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": cfg.without_gap(row["note"]) or None} for row in compared]
     draft = Figures(
         means=read.everyone_and_largest([row.asDict() for row in means], read.MOST_ROWS),
@@ -216,7 +214,7 @@ def outlook_of(
     users: DataFrame,
     days: cfg.Days,
     section: cfg.Comparison,
-    metrics: Metrics,
+    metrics: fd.Metrics,
     gates: Sequence[cfg.Gate] = (),
 ) -> list[str]:
     """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
@@ -290,7 +288,7 @@ def _over_time(
         if section.pairs == "all" or not best:
             return []
         section = replace(section, candidates=tuple(best))
-    rows = few_rows(comparison.development(table, section, (days.first, days.last)))
+    rows = eng.few_rows(comparison.development(table, section, (days.first, days.last)))
     return [row.asDict() for row in rows]
 
 
@@ -362,6 +360,6 @@ def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     parts = Window.partitionBy(everyone)
     place = F.row_number().over(parts.orderBy(F.col(sch.N_USERS).desc(), *keys))
     places = table.withColumns({"_place": place, "_size": F.count(F.lit(1)).over(parts)})
-    rows = [read.plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
+    rows = [read.plain(row) for row in eng.few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
     size = sum({row[sch.SEGMENT] == sch.EVERYONE: row["_size"] for row in rows}.values())
     return [{name: row[name] for name in table.columns} for row in rows], size

@@ -4,8 +4,7 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any
 
-from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.findings import Finding, findings, label_of
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, beside, figures
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
@@ -37,8 +36,8 @@ def sentences_of_segments(rows: Sequence[figures.Row], metric: mx.Metric | None)
     """
     if metric is None:
         return []
-    pairs: dict[tuple[Any, Any], dict[str, list[Finding]]] = {}
-    name, found = str(metric), findings(rows)
+    pairs: dict[tuple[Any, Any], dict[str, list[fd.Finding]]] = {}
+    name, found = str(metric), fd.findings(rows)
     for each in found:
         if not each.is_of_all and each.metric == name and "p_rest" in each.row:
             pairs.setdefault(each.pair, {}).setdefault(sch.segment_columns(each.segment), []).append(each)
@@ -46,13 +45,13 @@ def sentences_of_segments(rows: Sequence[figures.Row], metric: mx.Metric | None)
     reversed_pairs = beside.reversals(found, {name})
     lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]
     for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
-        effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {label_of(metric)}"
+        effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {fd.label_of(metric)}"
         lines += _of_pair(effect, columns, reversed_pairs.get((candidate, baseline, name), ()))
     more = len(pairs) - MOST_PAIRS
     return [*lines, *([f"The other {more:,} pairs are in the table comparisons (p_rest_adjusted)"] if more > 0 else [])]
 
 
-def _of_pair(effect: str, columns: dict[str, list[Finding]], reversed_columns: Container[str]) -> list[str]:
+def _of_pair(effect: str, columns: dict[str, list[fd.Finding]], reversed_columns: Container[str]) -> list[str]:
     """The sentences of a pair; an effect that is the other way round in a column is not called the same there."""
     lines, still, unknown = [], [], []
     # Tables have their rows in any order.
