@@ -11,7 +11,6 @@ from rankmetrics_spark.cli.options import told_of
 from rankmetrics_spark.errors import ConfigError, InputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, Row, Rows
-from rankmetrics_spark.sinks import records_in, run_records, store_of
 
 #: Date -> its experiments, each with the hash of its convention.
 Partitions = dict[str, set[tuple[str, str]]]
@@ -95,7 +94,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     more = rep.outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
     more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += sinks.unreadable_pointers(root)
-    more += rep.notes_of_runs(records_in(root) or [], pointers, dates, section)
+    more += rep.notes_of_runs(sinks.records_in(root) or [], pointers, dates, section)
     return rep.Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
 
 
@@ -204,9 +203,9 @@ def records_of(sink: cfg.Sink, on_spark: Callable[[Callable[[SparkSession], Rows
     Raises:
         InputError: There are none.
     """
-    records = records_in(sink.path) if sink.path else None
+    records = sinks.records_in(sink.path) if sink.path else None
     if records is None:
-        records = on_spark(lambda spark: run_records(store_of(spark, sink, "")))
+        records = on_spark(lambda spark: sinks.run_records(sinks.store_of(spark, sink, "")))
     if not records:
         raise InputError(f"'{sink.path or sink.table}' has no run records; allowed: the output of an earlier run")
     return records

@@ -16,10 +16,8 @@ import click
 import pandas as pd
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, sources, tools
-from rankmetrics_spark.job import errors_in_words
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, job, metrics as mx, road, sources, tools
 from rankmetrics_spark.pipeline import check as check_quality
-from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES, Rows
 from rankmetrics_spark.words import UNIT, UNITS
 
@@ -47,7 +45,7 @@ def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> tools.L
         InputError: It cannot be read, or has no rows.
     """
     config = cfg.from_mapping({"source": section})
-    with errors_in_words(config):
+    with job.errors_in_words(config):
         head = sources.read(spark, config.source).limit(tools.SAMPLE_ROWS)
         rows = eng.python_table(head, "pandas")
     place = section.get("table") or section["path"]
@@ -295,11 +293,11 @@ def sample_means(spark: SparkSession, config: cfg.Config, first: tools.FirstConf
 
     If the quality gates stop a run over these rows, their means would mislead: then there is a sentence instead.
     """
-    with errors_in_words(config):
+    with job.errors_in_words(config):
         read = sources.all_inputs(spark, config)
         if first.log.format != "trec_run":
             read["source"] = eng.spark_table(first.rows, "the sample", read["source"])
-        tables = Tables.of_config(config, read)
+        tables = road.Tables.of_config(config, read)
         try:
             check_quality(tables, config.quality, config.comparison)
         except err.QualityError as error:
@@ -332,8 +330,8 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
     Raises:
         RankmetricsError: What a run would refuse before it computes.
     """
-    with errors_in_words(config):
-        plan = Tables.of_config(config, sources.all_inputs(spark, config)).plan
+    with job.errors_in_words(config):
+        plan = road.Tables.of_config(config, sources.all_inputs(spark, config)).plan
     names = {canonical: role for role, canonical in {**ROLES, **JUDGEMENT_ROLES}.items()}
     unread = ["score" if config.rank_by == "position" else "position"]
     unread += [] if plan.columns.intents == "shown" else [INTENTS]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rankmetrics_spark import config as cfg, errors as err, report as rep, schemas as sch
+from rankmetrics_spark import config as cfg, doors, errors as err, report as rep, schemas as sch
 from rankmetrics_spark.cli.exit_codes import Folding, exit_codes, live, verbose
-from rankmetrics_spark.doors import data_of
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.words import counted_in
 
@@ -86,7 +85,7 @@ _CHOICES = {
 }
 _KINDS = {"path": click.Path(), "path or -": click.Path(allow_dash=True), "int": int, "float": float}
 #: Command, or word for what several have -> its arguments and options in their order.
-_DESCRIBED = data_of(__name__, "commands")
+_DESCRIBED = doors.data_of(__name__, "commands")
 
 
 def _kind_of(words: Any) -> Any:

@@ -7,21 +7,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err, job, sources, studies, words
 from rankmetrics_spark.cli.options import note, refuse_assignments, say
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.road import shown_rows
 from rankmetrics_spark.schemas import DATE, Row, is_unknown
-from rankmetrics_spark.sources import read_events
-from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, preferences
-from rankmetrics_spark.words import UNITS, worded
 
 #: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
 READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users", "power")
 #: Key of ``comparison`` -> why interleaving does not follow it.
-_WHY = data_of(__name__, "interleaving")
+_WHY = doors.data_of(__name__, "interleaving")
 
 
 def preferences_of(spark: SparkSession, config: cfg.Config, effect: str | None = None) -> list[dict[str, Any]]:
@@ -46,13 +41,13 @@ def preferences_of(spark: SparkSession, config: cfg.Config, effect: str | None =
         if value != default and not is_read:
             path = compared.path_of(name)
             allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
-            why = worded(_WHY.get(name, "interleaving has no use for it"))
+            why = words.worded(_WHY.get(name, "interleaving has no use for it"))
             raise cfg.refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
-    request = Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks, "effect": effect})
-    with errors_in_words(config):
-        log, _ = inputs(spark, config)
-        log, options = shown_rows(log, config.options, read_events(spark, config.events))
-        table = preferences(log, options, request, config.quality)
+    request = studies.Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks, "effect": effect})
+    with job.errors_in_words(config):
+        log, _ = job.inputs(spark, config)
+        log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
+        table = studies.preferences(log, options, request, config.quality)
         rows = [row.asDict() for row in eng.few_rows(table)]
     if not rows[0]["n_rows"]:
         raise err.InputError(f"the input is empty: no rows in {config.source.place}")
@@ -64,7 +59,7 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
     ordered = sorted(rows, key=lambda row: 1.0 if is_unknown(row["p_adjusted"]) else row["p_adjusted"])
     if style == "json":
         pairs = [row for row in rows if row["ranker_b"] is not None]
-        counts = {name: rows[0][name] for name in LOG_COUNTS}
+        counts = {name: rows[0][name] for name in studies.LOG_COUNTS}
         verdict = [row["sentence"] for row in ordered]
         print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
     elif style == "csv":
@@ -80,7 +75,7 @@ def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
         say.lines(row["sentence"])
     if len(ordered) > MOST_SENTENCES:
         say.lines(f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each")
-    note.lines(counts_in_words(rows[0]))
+    note.lines(studies.counts_in_words(rows[0]))
 
 
 def _texts(row: Row) -> dict[str, Any]:
@@ -92,7 +87,7 @@ def _texts(row: Row) -> dict[str, Any]:
     return {
         "A": row["ranker_a"],
         "B": row["ranker_b"],
-        str(UNITS): f"{row['n_users']:,}",
+        str(words.UNITS): f"{row['n_users']:,}",
         "lists that A won": f"{row['lists_a']:,}",
         "ties": f"{row['lists_tied']:,}",
         "lists that B won": f"{row['lists_b']:,}",

@@ -11,10 +11,8 @@ import click
 import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, report as rep, sources, studies
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err, job, report as rep, sources, studies
 from rankmetrics_spark.cli import options as opts
-from rankmetrics_spark.doors import settings_of
-from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.road import flat_judgements, shown_rows
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
 from rankmetrics_spark.words import Fact, Level
@@ -97,8 +95,8 @@ class Study:
     def _rows(
         self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], files: Mapping[str, str], show: str
     ) -> list[dict[str, Any]]:
-        with errors_in_words(config):
-            log, judged = inputs(spark, config)
+        with job.errors_in_words(config):
+            log, judged = job.inputs(spark, config)
             log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
             known = _of_config(config) | {"columns": options.columns, "list": options.list}
             known["impressions"] = _numbers(log, options.columns)
@@ -117,7 +115,7 @@ class Study:
 
 
 #: Argument of a study -> where a config says it.
-_OF_CONFIG = settings_of(__name__, "studies")
+_OF_CONFIG = doors.settings_of(__name__, "studies")
 
 
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:

@@ -1,7 +1,5 @@
 """Commands for what was published or will be: derive it again, add metrics, erase users, write down what decides."""
 
-from __future__ import annotations
-
 import click
 
 from rankmetrics_spark import config as cfg, errors as err, report as rep

@@ -1,7 +1,5 @@
 """Rows of ``comparisons``, less what users explain by their values from before the experiment, or by their strata."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ A user's state changes on their own days only, so each row adds the new state an
 grows with the rows, not with users times days.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial, reduce
 from operator import add

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
+from rankmetrics_spark import config as cfg, schemas as sch, statistics as st, words
 from rankmetrics_spark.comparison import adjusted, measures as ms
 from rankmetrics_spark.comparison.families import Families, Question, bounds_of_ranks, intervals_at
 from rankmetrics_spark.comparison.hard import Hard
@@ -14,7 +14,6 @@ from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
 from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
 from rankmetrics_spark.comparison.uneven import doubts_of_days
-from rankmetrics_spark.words import UNIT, UNITS
 
 PAIRED, INDEPENDENT = "paired", "independent"
 #: With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out.
@@ -74,12 +73,12 @@ class Compared:
     @property
     def units(self) -> str:
         """What people call the units of errors."""
-        return str(UNITS) if self.request.cluster is None else f"clusters of {self.request.cluster}"
+        return str(words.UNITS) if self.request.cluster is None else f"clusters of {self.request.cluster}"
 
     @property
     def unit(self) -> str:
         """What people call one of them."""
-        return str(UNIT) if self.request.cluster is None else f"cluster of {self.request.cluster}"
+        return str(words.UNIT) if self.request.cluster is None else f"cluster of {self.request.cluster}"
 
     @cached_property
     def moments(self) -> tuple[st.Moments, st.Moments]:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankmetrics_spark import metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark import metrics as mx, pointers, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures as ms, table as tables
 from rankmetrics_spark.config import Comparison, Days, of_test
-from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -45,7 +44,7 @@ class Question:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     earlier: bool = False
     days: Days | None = None
-    look_numbers: LookNumbers = field(default_factory=unknown_looks)
+    look_numbers: pointers.LookNumbers = field(default_factory=pointers.unknown_looks)
     metrics: tuple[mx.Metric, ...] = ()
     by_test: bool = False
     only_t: bool = False

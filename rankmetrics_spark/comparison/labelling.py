@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, statistics as st
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, metrics as mx, statistics as st, words
 from rankmetrics_spark.comparison import compared, measures as ms, planning, registry, results, table as tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE
-from rankmetrics_spark.words import UNITS
 
 #: Labels of people that rows of a plan are about, as far as there are so many users.
 _SIZES = tuple(first * 10**power for power in range(1, 7) for first in (1, 2, 5))[1:]
@@ -59,7 +58,7 @@ class LabelPlan:
     effect: float | None
     confidence: float
     power: float
-    units: str = field(default_factory=lambda: str(UNITS), repr=False)
+    units: str = field(default_factory=lambda: str(words.UNITS), repr=False)
 
     @property
     def _of_people(self) -> list[st.Side]:

@@ -8,12 +8,11 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import engines as eng, schemas as sch
+from rankmetrics_spark import engines as eng, pointers, schemas as sch
 from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.config import Comparison, Days, listed, refuse
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
-from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.words import UNITS
 
 #: Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both.
@@ -86,7 +85,7 @@ class UserTable:
     before: DataFrame | str | None = None
     combinations: tuple[tuple[int, ...], ...] = ()
     within: Mapping[str, Within] = field(default_factory=dict)
-    looks: LookNumbers = field(default_factory=unknown_looks)
+    looks: pointers.LookNumbers = field(default_factory=pointers.unknown_looks)
     days: Days | None = None
     of_days: DataFrame | None = None
     cluster: str | None = None

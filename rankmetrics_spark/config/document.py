@@ -11,9 +11,8 @@ from typing import Any, NoReturn, get_args, get_origin
 
 import yaml
 
-from rankmetrics_spark import errors as err, metrics as mx
+from rankmetrics_spark import doors, errors as err, metrics as mx
 from rankmetrics_spark.config.fields import Read, Section, Setting, Values, declared
-from rankmetrics_spark.doors import data_of
 
 #: Levels of a document; a config has five.
 DEEPEST = 50
@@ -51,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 #: Type of a scalar -> the pattern of its texts, and the first characters that these may have.
-_RESOLVERS = data_of(__name__, "resolvers")
+_RESOLVERS = doors.data_of(__name__, "resolvers")
 for _tag, (_pattern, _first) in _RESOLVERS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 

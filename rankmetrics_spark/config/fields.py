@@ -12,8 +12,7 @@ from functools import partial
 from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
-from rankmetrics_spark import errors as err, metrics as mx
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark import doors, errors as err, metrics as mx
 from rankmetrics_spark.errors import HIDDEN, is_secret
 
 #: (path of the field, raw value) -> checked value; reading a checked value again gives the same value.
@@ -138,7 +137,7 @@ class Section:
 #: Section -> its rules: fields with values (true: any, false: none, a list: one of these, above or from: a bound),
 #: and what refuses such values together; of several fields in one key, one is enough. ``{field}`` stands for its path
 #: there, ``{field=}`` and ``{field!r}`` for its value, and ``any`` for the first of several fields.
-RULES = data_of(__name__, "rules")
+RULES = doors.data_of(__name__, "rules")
 
 
 def value_at(given: Any, path: str) -> Any:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
-from rankmetrics_spark import errors as err, schemas as sch
+from rankmetrics_spark import errors as err, schemas as sch, words
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
-from rankmetrics_spark.words import NOUNS
 
 #: ``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``.
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
@@ -242,7 +241,7 @@ class Options(fd.Section):
     only_changed: bool = fd.key(False, fd.flag, path="comparison.only_changed")
     trigger: str | None = fd.key(None, fd.text, path="comparison.trigger")
     percentiles: tuple[float, ...] = fd.key((), _read_percentiles, path="percentiles")
-    unit: str = fd.key("user", fd.choice(*NOUNS), path="unit")
+    unit: str = fd.key("user", fd.choice(*words.NOUNS), path="unit")
     repeated_items: str = fd.key("relevant", fd.choice("relevant", "all", "ignore"), path="quality.repeated_items")
     layout: str = fd.key("auto", fd.choice(*get_args(LayoutName)))
     text_numbers: bool = fd.key(False, fd.flag)

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from rankmetrics_spark import errors as err, schemas as sch
+from rankmetrics_spark import doors, errors as err, schemas as sch
 from rankmetrics_spark.config import contents, fields as fd, filters
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
-from rankmetrics_spark.doors import data_of
 
 #: Users who lost and gained most that a page has of queries; of people it has none unless asked for.
 EXAMPLE_USERS = 20
@@ -32,7 +31,7 @@ class Rate(NamedTuple):
     parts: Sequence[str] = ()
 
 
-RATES = {name: Rate(**words) for name, words in data_of(__name__, "rates").items()}
+RATES = {name: Rate(**words) for name, words in doors.data_of(__name__, "rates").items()}
 #: ``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run.
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 
@@ -41,7 +40,7 @@ PAST: dict[str, dict[str, fd.Read]] = {
     **dict.fromkeys(("rows", "users"), dict.fromkeys(LEVELS[2:], fd.number(0, 100, inclusive=True, share=True))),
     "experiments": {"missing": fd.choice("warn", "fail")},
 }
-USUAL_PAST: Mapping[str, Mapping[str, Any]] = data_of(__name__, "past")
+USUAL_PAST: Mapping[str, Mapping[str, Any]] = doors.data_of(__name__, "past")
 
 #: Rate -> level -> limit.
 Limits = Mapping[str, Mapping[str, float]]
@@ -88,7 +87,7 @@ class Format:
 
 
 #: Name -> format; its reader is registered in ``sources``.
-FORMATS = {name: Format(**known) for name, known in data_of(__name__, "formats").items()}
+FORMATS = {name: Format(**known) for name, known in doors.data_of(__name__, "formats").items()}
 
 
 def format_of(*sections: str) -> fd.Read:

@@ -7,10 +7,8 @@ from math import sqrt
 
 import numpy as np
 
-from rankmetrics_spark import config as cfg, errors as err, metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, road, schemas as sch, statistics as st, words
 from rankmetrics_spark.gates import counts as cn, limits as lm
-from rankmetrics_spark.road import LabelCounts
-from rankmetrics_spark.words import judged_apart
 
 NO_RELEVANT = "no_relevant_rate"
 #: Above this share of the first ranks without a judgement, a person is warned.
@@ -167,7 +165,7 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
         yield sch.Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
     if len(shares) > 1:
         apart = high - low > FAR_APART
-        text = judged_apart(k, shares)
+        text = words.judged_apart(k, shares)
         text += f"; unjudged items count as not relevant, so {least} may be better than it looks" if apart else ""
         for name, value in shares.items():
             difference, status = high - value, sch.WARN if apart else sch.OK
@@ -178,7 +176,7 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
 # ---- how a machine's labels agree with those of people on the same items
 
 
-def with_agreement(found: lm.Findings, counts: LabelCounts, scaled: bool) -> lm.Findings:
+def with_agreement(found: lm.Findings, counts: road.LabelCounts, scaled: bool) -> lm.Findings:
     """The findings with the check of a judge; ``scaled``: whether it is said how grades of the two correspond.
 
     Raises:
@@ -195,7 +193,7 @@ def with_agreement(found: lm.Findings, counts: LabelCounts, scaled: bool) -> lm.
     return replace(found, checks=(*found.checks, *of_each), notes=(*found.notes, check.sentence.rstrip(".")))
 
 
-def agreement(counts: LabelCounts) -> sch.Check:
+def agreement(counts: road.LabelCounts) -> sch.Check:
     """Cohen's kappa with a 95 % interval that takes items for independent ones, and the grades of both.
 
     >>> check = agreement({(0.0, 0.0): 45, (0.0, 1.0): 15, (1.0, 0.0): 25, (1.0, 1.0): 15})

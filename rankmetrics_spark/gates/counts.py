@@ -6,8 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng, road, schemas as sch, statistics as st
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark import config as cfg, doors, engines as eng, road, schemas as sch, statistics as st
 from rankmetrics_spark.gates import limits as lm
 
 #: Experiment -> name of a count -> the count; see ``row_counts``.
@@ -16,7 +15,7 @@ Counts = dict[str, dict[str, Any]]
 Reasons = dict[str, int]
 REPEATED = "repeated item or rank"
 _HASH = "_hash_of_list"
-DIGEST_LEAVES_OUT = tuple(data_of(__name__, "digest")["leaves_out"])
+DIGEST_LEAVES_OUT = tuple(doors.data_of(__name__, "digest")["leaves_out"])
 #: Counts that a record does not have.
 UNRECORDED = ("beyond_sums", "negative_grades", "without_segment")
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import errors as err, findings as fd, schemas as sch
+from rankmetrics_spark import doors, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
-from rankmetrics_spark.doors import data_of, settings_of
 from rankmetrics_spark.words import UNITS, sentences, worded
 
 if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
 
-said = sentences(settings_of(__name__, "sentences"))
+said = sentences(doors.settings_of(__name__, "sentences"))
 #: Rate -> the counts that it divides.
 _PARTS = {name: rate.parts for name, rate in RATES.items() if rate.parts}
 #: What a rate divides that is what others leave of the lists -> these others.
@@ -38,7 +37,7 @@ MOST_SHOWN = 20
 
 
 #: What becomes of an event that gives no grade -> in words.
-EVENTS = data_of(__name__, "events")
+EVENTS = doors.data_of(__name__, "events")
 
 
 def events_in_words(counts: Mapping[str, int], open_share: float | None) -> Iterator[str]:
@@ -339,7 +338,7 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
 
 _BOUND = "bound"
 #: What a gate looks at -> what it says of a metric that falls, and of one that rises.
-_MOVED = data_of(__name__, "moved")
+_MOVED = doors.data_of(__name__, "moved")
 
 
 def _row_of_gate(

@@ -7,9 +7,8 @@ from unicodedata import normalize
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch, statistics as st
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, road, schemas as sch, statistics as st
 from rankmetrics_spark.gates import built_in, counts as cn, limits as lm
-from rankmetrics_spark.road import FAULTY, GRADE, AssignmentCounts, typed_judgements, unmatched_rate
 from rankmetrics_spark.words import UNIT, UNITS
 
 #: Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``.
@@ -44,7 +43,7 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous:
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[lm.SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     if (events := log.tables.event_counts) is not None:
-        timed, unmatched = log.tables.timed, unmatched_rate(events)
+        timed, unmatched = log.tables.timed, road.unmatched_rate(events)
         open_share = timed.open_share() if timed else None
         of_events = {lm.UNMATCHED: unmatched, lm.OPEN: open_share}
         overall |= {name: share for name, share in of_events.items() if share is not None}
@@ -258,7 +257,7 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
         tables = [log.tables.rows.where(F.col(sch.REJECTED).isNull()).select(sch.RELEVANCE)]
         tables = tables if log.plan.columns.relevance else []
         if log.tables.judgements is not None:
-            tables.append(_typed(log, log.tables.judgements).where(f"{FAULTY} IS NULL").select(GRADE))
+            tables.append(_typed(log, log.tables.judgements).where(f"{road.FAULTY} IS NULL").select(road.GRADE))
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
@@ -266,7 +265,7 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
 
 
 def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:
-    return typed_judgements(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
+    return road.typed_judgements(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
 
 
 def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
@@ -328,7 +327,7 @@ def with_arms(found: lm.Findings, log: cn.Inspected, allowed: cfg.Quality) -> lm
     return replace(found, counts=counts, log=whole, checks=checks, notes=notes, assigned=assigned)
 
 
-def _in_words(assigned: AssignmentCounts, counts: cn.Counts, outside: int, lists: int) -> Iterator[str]:
+def _in_words(assigned: road.AssignmentCounts, counts: cn.Counts, outside: int, lists: int) -> Iterator[str]:
     """What readers should know of the assignments, one sentence each."""
     if assigned.repeated:
         yield lm.said("assigned_again", assigned=assigned)

@@ -11,10 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, findings as fd, schemas as sch
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, findings as fd, schemas as sch, words
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import assets, figures, formats, trust
-from rankmetrics_spark.words import UNIT, UNITS, worded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,7 +78,7 @@ def grid(
     if letters:
         result.add_column("letter", no_wrap=True)
     # What means are over: lists as well where these are averaged.
-    counts = {str(UNITS): "n_users"} | ({"lists": "n_lists"} if figures.over_lists(means) else {})
+    counts = {str(words.UNITS): "n_users"} | ({"lists": "n_lists"} if figures.over_lists(means) else {})
     for label in counts:
         result.add_column(label, justify="right", no_wrap=True)
     for metric in by_name.values():
@@ -108,9 +107,9 @@ def as_text(value: object) -> Text:
 def title(means: Sequence[figures.Mean]) -> str:
     """What the numbers of a table are."""
     if not means:
-        return f"no {UNITS}"
+        return f"no {words.UNITS}"
     first, over = means[0], figures.over_what(means)
-    by_user = f", errors by {UNIT}" if figures.over_lists(means) else ""
+    by_user = f", errors by {words.UNIT}" if figures.over_lists(means) else ""
     if first.row.get(sch.PERIOD_FROM):
         dates = " to ".join(dict.fromkeys((first.row[sch.PERIOD_FROM], first.row[sch.PERIOD_TO])))
         return f"mean over {over} of {dates}{by_user}; convention {first.convention}"
@@ -170,7 +169,7 @@ def percentile_texts(means: Sequence[figures.Mean]) -> list[dict[str, str]]:
 def print_percentiles(means: Sequence[figures.Mean]) -> None:
     """A line per mean with its percentiles; nothing where none were asked for."""
     if texts := percentile_texts(means):
-        about = f"percentiles over the {UNITS}, with {figures.level_of(means, 'intervals')}"
+        about = f"percentiles over the {words.UNITS}, with {figures.level_of(means, 'intervals')}"
         formats.print_texts(texts, ("experiment", "segment", "metric"), about)
 
 
@@ -182,7 +181,7 @@ def print_conventions(rows: sch.Rows) -> None:
     labels = (sch.EXPERIMENT, sch.CONVENTION)
     names = [name for name in (rows[0] if rows else {}) if name not in labels]
     formats.print_fitting(
-        lambda some: _plain_table(rows, [*labels, *some]), names, f"mean over the {UNITS} of each convention"
+        lambda some: _plain_table(rows, [*labels, *some]), names, f"mean over the {words.UNITS} of each convention"
     )
 
 
@@ -207,7 +206,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
 
 
 def _short(name: str) -> str:
-    return worded(assets.WORDS["columns"][name]) if name in assets.WORDS["columns"] else name
+    return words.worded(assets.WORDS["columns"][name]) if name in assets.WORDS["columns"] else name
 
 
 _TEXT = (sch.EXPERIMENT, sch.CONVENTION, "differs")
@@ -248,7 +247,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     lines += [f"rows with tied scores: {', '.join(tied)} {hint}"] if tied else []
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{worded(cfg.RATES[name].name) if name in cfg.RATES else name} {sch.share(value)}"
+        f"{words.worded(cfg.RATES[name].name) if name in cfg.RATES else name} {sch.share(value)}"
         + (f" (was {sch.share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
-from rankmetrics_spark import comparison, config as cfg, engines as eng, findings as fd, road, schemas as sch
+from rankmetrics_spark import comparison, config as cfg, engines as eng, findings as fd, road, schemas as sch, sinks
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import History, Pointers, unpublished
@@ -18,7 +18,6 @@ from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.over_time import left_out
 from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
-from rankmetrics_spark.sinks import settled
 from rankmetrics_spark.words import about
 
 #: Rows of segments that are read of a result.
@@ -133,7 +132,7 @@ def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
         day = date or max(known.dates(), default="")
         return Figures((), known.rows("comparisons", day, 0)).period
 
-    return settled(tables.name, tables.pointers, lambda known: period(tables.at(known)))
+    return sinks.settled(tables.name, tables.pointers, lambda known: period(tables.at(known)))
 
 
 def figures_of_run(spark: SparkSession, config: cfg.Config, record: sch.Row) -> Figures:

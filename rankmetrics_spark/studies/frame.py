@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, schemas as sch
-from rankmetrics_spark.doors import settings_of
+from rankmetrics_spark import config as cfg, doors, engines as eng, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape, unknown
 from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, shown_rows, typed_judgements
 from rankmetrics_spark.words import sentences
 
-said = sentences(settings_of(__name__, "sentences"))
+said = sentences(doors.settings_of(__name__, "sentences"))
 #: Table -> its columns -> their types.
-TABLES = {table: sch.columns(text) for table, text in settings_of(__name__, "columns").items()}
+TABLES = {table: sch.columns(text) for table, text in doors.settings_of(__name__, "columns").items()}
 #: Key -> sums over all users.
 Sums = dict[tuple[Any, ...], np.ndarray[Any, Any]]
 Rows = Iterable[Mapping[str, Any]]

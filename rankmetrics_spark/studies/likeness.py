@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, schemas as sch
-from rankmetrics_spark.road import sound_rows
+from rankmetrics_spark import config as cfg, engines as eng, layouts as lay, metrics as mx, road, schemas as sch
 from rankmetrics_spark.studies import frame
 
 #: Columns of the result -> their types.
@@ -69,7 +68,7 @@ def changed(
         raise cfg.refuse("baseline", baseline, "the experiment that the others are compared with")
     change = Change.of(locals())
     table, plan = frame.log_of_lists(impressions, columns, rank_by, first_rank)
-    rows, is_scored = sound_rows(table, plan), plan.columns.by_score
+    rows, is_scored = road.sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (sch.SCORE, sch.ITEM) if is_scored else (f"bigint({sch.POSITION}) AS {sch.POSITION}",)
     rows = rows if is_scored else rows.where(F.col(sch.POSITION) <= change.k)

@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F
 from scipy.special import ndtri
 
-from rankmetrics_spark import engines as eng, errors as err, metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark import engines as eng, errors as err, metrics as mx, road, schemas as sch, statistics as st
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.road import sound_rows, top_rows
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, HASH, ITEM, METRIC, USER, quoted
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.words import UNITS
@@ -123,14 +122,14 @@ def exposure(
     if isinstance(catalogue, int):
         catalogue = count(1, 2**53)("catalogue", catalogue)
     table, plan = frame.log_of_lists(impressions, columns, rank_by, first_rank)
-    rows = top_rows(table, plan, request.k)
+    rows = road.top_rows(table, plan, request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", plan.options, rows)
     seen = None if interactions is None else _items(interactions, "interactions", plan.options, rows)
     # How often each item is shown, in the log and in each replicate.
     shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
     if request.baseline is not None:
-        ranges = _ranges(sound_rows(table, plan) if plan.columns.by_score else rows)
+        ranges = _ranges(road.sound_rows(table, plan) if plan.columns.by_score else rows)
         shown = eng.beside(shown, F.broadcast(ranges), [EXPERIMENT])
     weigh = partial(_weighted, replicates=request.replicates, seed=request.seed)
     counts = _COUNTS.added(shown.mapInArrow(weigh, _COUNTS.schema), 1 + request.replicates)

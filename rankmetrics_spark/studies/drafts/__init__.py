@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import engines as eng
-from rankmetrics_spark.config import Options, Quality
+from rankmetrics_spark import config as cfg, engines as eng, layouts as lay
 from rankmetrics_spark.errors import InputError, QualityError, RankmetricsError
-from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, Rows, quoted
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
@@ -21,7 +19,7 @@ _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "clust
                            "judged": False}  # fmt: skip
 
 
-def _refuse(counts: Mapping[str, int], options: Options, request: Preferences, quality: Quality | None) -> None:
+def _refuse(counts: Mapping[str, int], options: cfg.Options, request: Preferences, quality: cfg.Quality | None) -> None:
     """Refuse a log by its ``READ_COUNTS``: ranks that start at 0, or more rows that are left out than allowed.
 
     It is the arguments that say how many; of a command, its config does, and the error is that of a run.
@@ -105,11 +103,11 @@ def interleaving(
     """
     request = Preferences.of(keywords := locals())
     keywords = frame.with_events(keywords, *(ranks or {team: team}).values(), log="log")
-    return preferences(keywords["log"], Options.of(keywords), request)
+    return preferences(keywords["log"], cfg.Options.of(keywords), request)
 
 
 def preferences(
-    log: eng.AnyTable, options: Options, request: Preferences, quality: Quality | None = None
+    log: eng.AnyTable, options: cfg.Options, request: Preferences, quality: cfg.Quality | None = None
 ) -> eng.ResultTable:
     """``interleaving`` with the roles and lists of ``options``; with ``quality``, a log is refused as by a run."""
     ranks = request.ranks
@@ -141,7 +139,7 @@ def preferences(
     return frame.of_sums(sums, credits.SUMS, COLUMNS, partial(_rows, request=request, refuse=refuse))
 
 
-def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame:
+def _users(rows: DataFrame, options: cfg.Options, draft: credits.Draft) -> DataFrame:
     """Return one row per user: their rows and the number of faulty ones; the only shuffle of raw rows."""
     lists = [f"_list_{place}" for place in range(len(options.list))]
     of_list = f"xxhash64({', '.join(lists)})" if lists else "0L"
@@ -155,7 +153,7 @@ def _users(rows: DataFrame, options: Options, draft: credits.Draft) -> DataFrame
         ranker = [f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}" for rank, name in named]
     else:
         ranker = [f"_segment_0 AS {credits.TEAM}"]
-    row = entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
+    row = lay.entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
     is_faulty = " OR ".join(f"({fault})" for fault in faults)
     below = f"{REJECTED}.{REASON} = 'position_below_{options.first_rank}'"
     return rows.groupBy(USER).agg(

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx, schemas as sch
+from rankmetrics_spark import engines as eng, errors as err, layouts as lay, metrics as mx, road, schemas as sch
 from rankmetrics_spark.config import Options, Section, count, key, number, text
-from rankmetrics_spark.road import drawn_labels, flat_judgements, make_plan, pools, top_rows
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.labels import kernels, pairs as of_pairs
 
@@ -180,16 +179,16 @@ def unjudged(
     names = (*sch.JUDGEMENT_ROLES, *sch.JUDGEMENT_ROLES.values())
     own = (*options.judgement_columns.values(), *options.drawn_by.values())
     judged = eng.table_of(judgements, "judgements", own, names, table)
-    judged, options = flat_judgements(judged, options)
-    plan = make_plan(options, table.schema, judged.schema)
+    judged, options = road.flat_judgements(judged, options)
+    plan = road.make_plan(options, table.schema, judged.schema)
     cuts = [metric.cut for metric in options.metrics]
     deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
     allowed = frame.Allowed(request.max_invalid_fraction, options.first_rank, request.baseline)
     work = _Work(options.metrics, kernels.Labels(options.convention, request.max_grade), allowed)
-    drawn, top = None, top_rows(table, plan, deepest)
+    drawn, top = None, road.top_rows(table, plan, deepest)
     if options.machine:
-        judged, drawn = drawn_labels(judged, options)
-    pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
+        judged, drawn = road.drawn_labels(judged, options)
+    pool = road.pools(judged, plan.judgement_mapping, every_grade=True, text=False)
     if options.machine:
         top = top.join((pool if drawn is None else drawn).select(sch.USER), sch.USER, "left_semi")
     return Unjudged(top, pool, frame.counts_of_known(table, plan, judged), work)

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankmetrics_spark import errors as err, metrics as mx, statistics as st
+from rankmetrics_spark import errors as err, metrics as mx, statistics as st, words
 from rankmetrics_spark.studies.frame import TABLES, said
 from rankmetrics_spark.studies.labels.kernels import Bounds, Shown
-from rankmetrics_spark.words import UNIT
 
 MEANS = TABLES["unjudged_means"]
 #: Columns of the tables of experiments and of pairs -> their types.
@@ -221,7 +220,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     metric = mx.parse(row["metric"]).headline
     low, high = row["low"], row["high"]
     if not row["n_users"]:
-        return f"The judgements do not say who is ahead on {metric}: no {UNIT} is in both {a} and {b}"
+        return f"The judgements do not say who is ahead on {metric}: no {words.UNIT} is in both {a} and {b}"
     if low is None or high is None:
         return f"The judgements do not say who is ahead on {metric}: a value is too large to be summed"
     labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, statistics as st
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, statistics as st, words
 from rankmetrics_spark.studies.frame import MOST_FAULTY, TABLES, left_out, said
-from rankmetrics_spark.words import UNITS
 
 #: Columns of the result -> their types.
 COLUMNS = TABLES["off_policy"]
@@ -264,10 +263,10 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
     if n := counts["beyond"]:
         clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
         allowed = f"none, so every value{clicks} up to {st.LARGEST_SUMMAND:.2g}"
-        return f"{UNITS} without a usable value: {n:,}; allowed: {allowed}"
+        return f"{words.UNITS} without a usable value: {n:,}; allowed: {allowed}"
     if key.estimator == "self_normalised" and rules.weighting.target is None:
         return said("no_target")
-    sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], str(UNITS))]
+    sizes = [(effective["rows"], counts["rows"], "rows"), (effective["users"], counts["n"], str(words.UNITS))]
     for size, n, what in sizes:
         if size < rules.weighting.least_effective:
             return said("few_effective", size=size, what=what, n=n, least=rules.weighting.least_effective)

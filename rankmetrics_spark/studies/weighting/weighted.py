@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, schemas as sch
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, road, schemas as sch
 from rankmetrics_spark.metrics import Floats, Ints, Metric
-from rankmetrics_spark.road import make_plan
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.weighting import estimates as est, examination
 from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
@@ -112,7 +111,7 @@ def _users(table: DataFrame, options: cfg.Options, weighting: est.Weighting) -> 
     weights = zip(weighting.columns, ("propensity", "target"), strict=False)
     wrong = "column '{name}' ({role}) has type {kind}; it must be a number"
     kinds = frame.column_types(table, weights, T.NumericType, "impressions", wrong)
-    rank = make_plan(options, table.schema).mapping[sch.POSITION]
+    rank = road.make_plan(options, table.schema).mapping[sch.POSITION]
     # Any other column is refused below.
     is_number = rank and isinstance(kinds.get(rank), T.NumericType)
     sql = weighting.sql(sch.quoted(rank) if rank and is_number else "0", options.first_rank)
