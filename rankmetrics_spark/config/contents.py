@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, cast
 
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.errors import said
+from rankmetrics_spark import doors as doors, errors as err
 
 #: Of a CSV file: engines and pandas take minutes to hours for more.
 MOST_COLUMNS = 20_000
@@ -28,10 +27,10 @@ NUMBER_AT = {"trec_run": 4, "trec_qrels": 3}
 #: Format of TREC -> what a first line with names may call its fields; TREC's own files have no such line.
 HEADS = {
     format: {int(place): tuple(names.split()) for place, names in fields.items()}
-    for format, fields in data_of(__name__, "heads").items()
+    for format, fields in doors.data_of(__name__, "heads").items()
 }
 #: Format -> what makes rows of a file that is too large, elsewhere, or of another shape.
-ROWS_OF = data_of(__name__, "rows_of")
+ROWS_OF = doors.data_of(__name__, "rows_of")
 #: Names that people give the column of a list, as far as letters and digits go.
 LIST_NAMES = "requestid searchid srchid impressionid listid pageviewid"
 #: End of the name of a CSV file with tabs; those of RecBole have types in their names, such as ``rank:float``.
@@ -180,7 +179,7 @@ _FITS: dict[str, Callable[[Sequence[str], bool], bool]] = {
     "colons": lambda lines, _: all(2 <= line.count("::") <= 9 for line in lines),
 }
 #: Name -> kind of file; the first one that fits counts.
-KINDS = {name: Kind(fits=fits, **data_of(__name__, "kinds")[name]) for name, fits in _FITS.items()}
+KINDS = {name: Kind(fits=fits, **doors.data_of(__name__, "kinds")[name]) for name, fits in _FITS.items()}
 
 
 def kind_of(file: Path, with_names: bool = True) -> str:
@@ -244,7 +243,7 @@ def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable
     told = (n for n in free if n in own or letters(n) in LIST_NAMES.split())
     if (name := next(told, None)) is None:
         return ""
-    return said("of_single_lists", name=name)
+    return err.said("of_single_lists", name=name)
 
 
 def problem_with_lines(file: Path, format: str, options: Mapping[str, str], columns: Iterable[str] = ()) -> str:

@@ -8,12 +8,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
-from rankmetrics_spark.doors import settings_of
-from rankmetrics_spark.errors import ConfigError, installation
-from rankmetrics_spark.words import sentences, worded
+from rankmetrics_spark import doors as doors, errors as err, words
 
-said = sentences(settings_of(__name__, "sentences"))
-INSTALL_PAGE = installation("report")
+said = words.sentences(doors.settings_of(__name__, "sentences"))
+INSTALL_PAGE = err.installation("report")
 
 
 def has_page_libraries() -> bool:
@@ -24,7 +22,7 @@ def has_page_libraries() -> bool:
 def check_page_libraries() -> None:
     """Refuse to begin a report that could not be written."""
     if missing := _missing():
-        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
+        raise err.ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
 
 
 def _missing() -> list[str]:
@@ -37,7 +35,7 @@ def importing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(said("broken_libraries", error=error, command=INSTALL_PAGE)) from error
+        raise err.ConfigError(said("broken_libraries", error=error, command=INSTALL_PAGE)) from error
 
 
 def scripts() -> str:
@@ -104,4 +102,4 @@ def titled(charts: str) -> str:
     ...     titled('{"field":"users","title":"value of a user"}')
     '{"field":"users","title":"value of a query"}'
     """
-    return re.sub(r'"title": ?"[^"]*"', lambda match: worded(match[0]), charts)
+    return re.sub(r'"title": ?"[^"]*"', lambda match: words.worded(match[0]), charts)

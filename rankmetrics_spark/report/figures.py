@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch, words
 from rankmetrics_spark.report import beside
-from rankmetrics_spark.words import UNIT, UNITS, Fact, about, percent, unit_now
 
 Row = Mapping[str, Any]
 
@@ -79,12 +78,12 @@ def over_lists(means: Iterable[Mean]) -> bool:
 
 def over_what(means: Iterable[Mean]) -> str:
     """What these means are over: users, or lists."""
-    return "lists" if over_lists(means) else str(UNITS)
+    return "lists" if over_lists(means) else str(words.UNITS)
 
 
 def level_of(means: Iterable[Mean], what: str) -> str:
     """The level of confidence of these means, with what it is of; empty without intervals."""
-    return next((f"{percent(each.confidence)} {what}" for each in means if each.confidence), "")
+    return next((f"{words.percent(each.confidence)} {what}" for each in means if each.confidence), "")
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Examples:
 
 
 #: For functions whose texts are about what their figures are about: users, or queries.
-in_words = about(lambda figures, *_, **__: figures.unit)
+in_words = words.about(lambda figures, *_, **__: figures.unit)
 
 
 #: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
@@ -148,7 +147,7 @@ class Population:
     @property
     def unit(self) -> str:
         """What people call the units of errors: users, or the clusters."""
-        return self.cluster or str(UNITS)
+        return self.cluster or str(words.UNITS)
 
     @property
     def text(self) -> str:
@@ -168,13 +167,13 @@ class Population:
         n, design = len(self.users), ", ".join(filter(None, [self.design, of_clusters]))
         design = f" ({design})" if design else ""
         size = range_text(self.users.values())
-        word = UNIT if {*self.users.values()} == {1} else UNITS
+        word = words.UNIT if {*self.users.values()} == {1} else words.UNITS
         if n == 1:
             return f"{size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
             return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
-            return f"{self.total:,} {UNITS} in all, {size} in each experiment{design}."
+            return f"{self.total:,} {words.UNITS} in all, {size} in each experiment{design}."
         return f"{size} {word} in each of {n:,} experiments{design}."
 
 
@@ -226,8 +225,8 @@ class Figures:
     examples: Examples | None = None
     of_log: Sequence[sch.Check] = ()
     test: str | None = None
-    unjudged: Sequence[Fact] = ()
-    told_of: str = field(default_factory=unit_now)
+    unjudged: Sequence[words.Fact] = ()
+    told_of: str = field(default_factory=words.unit_now)
 
     @property
     def unit(self) -> str:
@@ -437,7 +436,7 @@ def one_of(unit: str) -> str:
     >>> one_of("users"), one_of("clusters of house")
     ('user', 'cluster of house')
     """
-    return str(UNIT) if unit == str(UNITS) else unit.replace("clusters", "cluster", 1)
+    return str(words.UNIT) if unit == str(words.UNITS) else unit.replace("clusters", "cluster", 1)
 
 
 def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import config as cfg, errors as err, findings as fd, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, errors as err, findings as fd, metrics as mx, schemas as sch, words
 from rankmetrics_spark.report.assets import WORDS, said
 from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
-from rankmetrics_spark.words import UNIT, UNITS, Change, p_text, percent, worded
 
 
 def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
@@ -83,13 +82,13 @@ def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     if not (is_shown := _is_shown(whole, whole.p_value)):
         effect = f"the difference between {slope.candidate} and {slope.baseline}"
     if slope.p_adjusted is None:
-        return False, f"Nobody can tell yet whether {effect} {on} changes with a {UNIT}'s days: {slope.note}."
+        return False, f"Nobody can tell yet whether {effect} {on} changes with a {words.UNIT}'s days: {slope.note}."
     change = slope.change(_in_percent(slope))
     if change is None:
         return False, ""
-    per_day = f"{change.text} per day within {UNITS} ({_interval(slope, change)}, {slope.p})"
+    per_day = f"{change.text} per day within {words.UNITS} ({_interval(slope, change)}, {slope.p})"
     if not _is_shown(slope, slope.p_adjusted):
-        verb = "fades or grows" if is_shown else f"changes with a {UNIT}'s days"
+        verb = "fades or grows" if is_shown else f"changes with a {words.UNIT}'s days"
         return False, f"No sign that {effect} {on} {verb}: {per_day}."
     rises = (slope.difference or 0.0) > 0
     verb = "rises" if rises else "falls"
@@ -97,8 +96,8 @@ def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
         verb = "grows" if rises == ((whole.difference or 0.0) > 0) else "fades"
     of_first = next((found for found in kinds.get("days_since_first", ()) if found.day_number == 0), None)
     first = of_first and of_first.change(_in_percent(of_first))
-    start = f" It is {first.text} on a {UNIT}'s first day." if first else ""
-    return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {UNIT}'s days: {per_day}.{start}"
+    start = f" It is {first.text} on a {words.UNIT}'s first day." if first else ""
+    return True, f"{effect[0].upper()}{effect[1:]} {on} {verb} with a {words.UNIT}'s days: {per_day}.{start}"
 
 
 def _later(kinds: Mapping[str, Sequence[fd.Finding]]) -> str:
@@ -116,7 +115,7 @@ def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     change = found.change(_in_percent(found)) if found else None
     if found is None or change is None or found.p_adjusted is None:
         return False, ""
-    users = f"the {UNITS} of {found.candidate} and {found.baseline}"
+    users = f"the {words.UNITS} of {found.candidate} and {found.baseline}"
     if found.doubt:
         return False, f"Whether {users} differed before {found.at} on {found.label} is {found.doubt}."
     who = f"Before {found.at}, {users}"
@@ -135,8 +134,8 @@ def _is_shown(found: fd.Finding, p: float | None) -> bool:
     return p is not None and p < found.level
 
 
-def _interval(found: fd.Finding, change: Change) -> str:
-    return f"{percent(found.confidence)} interval {change.interval}"
+def _interval(found: fd.Finding, change: words.Change) -> str:
+    return f"{words.percent(found.confidence)} interval {change.interval}"
 
 
 def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics: fd.Metrics = ()) -> None:
@@ -151,13 +150,13 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
     sentences, about = sentences_over_time(rows, metrics), days.sentence_part
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last}
     if style == "json":
-        more = {"missing": days.missing, "dates": f"{UNITS} of {about}"}
+        more = {"missing": days.missing, "dates": f"{words.UNITS} of {about}"}
         print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
         return
     if style == "csv":
         print_csv([{**period, **row} for row in rows])
         return
-    for line in (*sentences, f"{UNITS:C} of {about}."):
+    for line in (*sentences, f"{words.UNITS:C} of {about}."):
         print_sentence(line)
     main = deciding_metric(rows, metrics)
     others = len({row[sch.METRIC] for row in rows}) - 1
@@ -169,12 +168,12 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
         text = {
             "candidate": str(found.candidate),
             "baseline": str(found.baseline),
-            "kind": worded(WORDS["kinds"][found.kind]),
+            "kind": words.worded(WORDS["kinds"][found.kind]),
             "label": "" if found.kind.startswith("slope") else found.at,
-            str(UNITS): f"{found.n_users:,}",
+            str(words.UNITS): f"{found.n_users:,}",
             "difference": f"{difference} ({low} to {high})",
             "change": change.plain if change else "-",
-            "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else p_text(p, found.level),
+            "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else words.p_text(p, found.level),
         }
         texts.append(text)
     print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(mx.parse(main))} over time{note}")

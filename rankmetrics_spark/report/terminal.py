@@ -7,12 +7,11 @@ from string import ascii_lowercase
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, words
 from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings, label_of
 from rankmetrics_spark.report import assets, beside, console, formats, overview, story, trust, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 from rankmetrics_spark.report.sentences import sentences_of_segments
-from rankmetrics_spark.words import STATES, UNITS, Change, p_text, worded
 
 #: Up to so many tests have a table each.
 MOST_TESTS = 5
@@ -73,7 +72,7 @@ def table(figures: Figures, metrics: Iterable[mx.Metric]) -> Table:
         found = figures.differences.get((name, metric))
         if found is None:
             return mean.append(" " * 11)
-        state, change = STATES[found.state], found.change(figures.in_percent[metric])
+        state, change = words.STATES[found.state], found.change(figures.in_percent[metric])
         return mean.append_text(Text(f" {state.mark} {change.text if change else '-':>8}", style=state.colour))
 
     places = {name: place for place, name in enumerate(figures.best_first)}
@@ -165,11 +164,11 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
             "metric": each.label,
             "design": each.design or "",
             "test": each.test or "-",
-            str(UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
+            str(words.UNITS) if each.cluster is None else "clusters": f"{each.n_users:,}",
             "means": each.movement or "-",
             "difference": change.plain if change else "-",
-            "change": Change(share.value, share.unit).plain if share else "-",
-            "p adjusted": "-" if each.p_adjusted is None else p_text(each.p_adjusted, each.level),
+            "change": words.Change(share.value, share.unit).plain if share else "-",
+            "p adjusted": "-" if each.p_adjusted is None else words.p_text(each.p_adjusted, each.level),
             "wins/ties/losses": "/".join(f"{n:,}" for n in counts) if any(counts) else "-",
         }
         texts.append(text)
@@ -226,8 +225,8 @@ class Compared:
     def of_day(self) -> str:
         """The date of the users, or their dates, as a note for people."""
         if self.days is not None:
-            return f"{UNITS} of {self.days.sentence_part}"
-        return f"{UNITS} of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
+            return f"{words.UNITS} of {self.days.sentence_part}"
+        return f"{words.UNITS} of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
 
 
 def print_all(of: Compared, style: str) -> None:
@@ -246,7 +245,7 @@ def print_all(of: Compared, style: str) -> None:
     elif style == "csv":
         formats.print_csv([{sch.DATE: of.date, **period, **row} for row in next(iter(of.more.values()), of.rows)])
     else:
-        print_comparisons(of.rows, said, "" if days else f"{UNITS:C} of {of.date}.", of.metrics)
+        print_comparisons(of.rows, said, "" if days else f"{words.UNITS:C} of {of.date}.", of.metrics)
         for name, table in of.more.items():
-            formats.print_sentence(worded(assets.WORDS["tables"][name]))
+            formats.print_sentence(words.worded(assets.WORDS["tables"][name]))
             console.LIST_PRINTERS[style](list(table))
