@@ -80,10 +80,9 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
         features["items"] = [*map(items_of, shown)]
         if not any(features["items"]):
             raise InputError("no row has predictions; allowed: a list of items in each row, the best first")
-        judged = pd.DataFrame(
-            [(query, item, grade) for query, grades in truth.items() for item, grade in grades.items()],
-            columns=["user", "item", "relevance"],
-        ).astype({"user": str, "item": str, "relevance": float})
+        kinds = {"user": str, "item": str, "relevance": float}
+        rows = [(query, item, grade) for query, grades in truth.items() for item, grade in grades.items()]
+        judged = pd.DataFrame(rows, columns=[*kinds]).astype(kinds)
         result = evaluate(features, judgements=judged, columns={"items": "items", **columns}, **options)
         logged = result.log_to_mlflow()
         table = result.to_pandas("user_metrics")

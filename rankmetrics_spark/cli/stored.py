@@ -84,13 +84,8 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         return
     # As people read them: changes with their share of the mean.
     lines = [
-        {
-            "day": row["day"],
-            "date": row["date"] or row["basis"],
-            result.units: f"{row['users']:,}",
-            "smallest change": _change(row, ""),
-            "valid at every look": _change(row, "_any_look"),
-        }
+        {"day": row["day"], "date": row["date"] or row["basis"], result.units: f"{row['users']:,}"}
+        | _changes(row, "valid at every look", "_any_look")
         for row in result.rows
     ]
     rows: Any = {"table": lines, "json": result.as_dict()}.get(style, [*result.rows])
@@ -100,8 +95,11 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
 
 def _print_labels(style: str, plans: Sequence[LabelPlan]) -> None:
     rows: list[Any] = [row for plan in plans for row in plan.rows]
-    lines = [{"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}", "smallest change":
-              _change(row, ""), "without the machine": _change(row, "_human")} for row in rows]  # fmt: skip
+    lines = [
+        {"candidate": row["candidate"], "judged by people": f"{row['n_judged']:,}"}
+        | _changes(row, "without the machine", "_human")
+        for row in rows
+    ]
     rep.LIST_PRINTERS[style]({"table": lines, "json": [plan.as_dict() for plan in plans]}.get(style, rows))
     say.lines(*filter(None, (text for plan in plans for text in (plan.basis, plan.answer))))
 
@@ -151,11 +149,14 @@ def plan_of(folder: str, metric: str, labels: bool = False, **options: Any) -> C
     return planned
 
 
-def _change(row: Mapping[str, Any], looks: str) -> str:
-    effect, share = row[f"smallest_effect{looks}"], row[f"smallest_relative_effect{looks}"]
-    if effect is None:
-        return "-"
-    return _digits(effect) + ("" if share is None else f" ({_digits(100 * share)} %)")
+def _changes(row: Mapping[str, Any], other: str, end: str) -> dict[str, str]:
+    """The smallest change with its share of the mean, and another one that the row has under names with this end."""
+    texts = {}
+    for title, each in (("smallest change", ""), (other, end)):
+        effect, share = row[f"smallest_effect{each}"], row[f"smallest_relative_effect{each}"]
+        of_mean = "" if share is None else f" ({_digits(100 * share)} %)"
+        texts[title] = "-" if effect is None else _digits(effect) + of_mean
+    return texts
 
 
 def _digits(value: float) -> str:

@@ -34,9 +34,8 @@ def over_time(table: tables.UserTable, request: cfg.Comparison, start: str | Non
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
-    body = partial(
-        _sums_of_days, layout=summed.Layout(columns, (_DATE_LABEL,)), weights=weights, request=plain, start=start
-    )
+    layout = summed.Layout(columns, (_DATE_LABEL,))
+    body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
     # The lists of each row, and those that have a value of each metric: null where that is unknown.
     stored = table.rows.columns
     numbers = [f"double({sch.N_LISTS if sch.N_LISTS in stored else 1}) AS {_LISTS}"]

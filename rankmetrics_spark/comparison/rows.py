@@ -69,11 +69,8 @@ def final(batches: eng.Batches, question: Question, statistics: Sequence[reg.Sta
     if question.by_test:
         parts = [(part, question.of_test(name)) for name, part in totals.by_test()]
         # An arm without a list is said where the lists are counted.
-        parts = [
-            (part, own)
-            for part, own in parts
-            if own.request.is_requested and own.request.baseline in (None, *experiments_of(part))
-        ]
+        known = ((part, own) for part, own in parts if own.request.baseline in (None, *experiments_of(part)))
+        parts = [(part, own) for part, own in known if own.request.is_requested]
     for part, own in parts:
         yield from eng.rows_of(comparison_rows(part, own, statistics), types_of(statistics))
 

@@ -71,11 +71,8 @@ def _without_hits(names: tuple[str, str], baseline: Counts, candidate: Counts) -
     """The days on which one experiment has no relevant item, which chance does not explain."""
     sides = ((names[1], candidate, names[0], baseline), (names[0], baseline, names[1], candidate))
     for name, own, other, others in sides:
-        dates = [
-            date
-            for date, (users, relevant) in own.items()
-            if not relevant and date in others and (1 - others[date][1] / others[date][0]) ** users < SMALL_P
-        ]
+        silent = {date: users for date, (users, relevant) in own.items() if not relevant and date in others}
+        dates = [date for date, n in silent.items() if (1 - others[date][1] / others[date][0]) ** n < SMALL_P]
         if dates:
             these = "this day" if len(dates) == 1 else "these days"
             return said("no_hits", name=name, dates=cfg.dates_in_words(dates), other=other, these=these)

@@ -228,8 +228,7 @@ def rates_without_users(quality: Mapping[str, Any], counts: Counts, stay: list[s
 
 
 #: Checks of a log that what is stored does not tell.
-_OF_LOG = ("nothing_relevant", "population_difference", "relevant_from", "segment_rate", "judged_top_rate",
-           "judged_difference")  # fmt: skip
+_OF_LOG = tuple(doors.data_of(__name__, "digest")["checks_of_log"])
 
 
 def checks_without_users(

@@ -180,9 +180,8 @@ def print_conventions(rows: sch.Rows) -> None:
     """One line per convention, a block per experiment: users, a column per metric, what differs from the standard."""
     labels = (sch.EXPERIMENT, sch.CONVENTION)
     names = [name for name in (rows[0] if rows else {}) if name not in labels]
-    formats.print_fitting(
-        lambda some: _plain_table(rows, [*labels, *some]), names, f"mean over the {words.UNITS} of each convention"
-    )
+    about = f"mean over the {words.UNITS} of each convention"
+    formats.print_fitting(lambda some: _plain_table(rows, [*labels, *some]), names, about)
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:

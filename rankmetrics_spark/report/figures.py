@@ -249,10 +249,8 @@ class Figures:
         shares = {f"{name}{sch.NAME_OF_ARM}{arm}": share for arm, share in (asked.get("shares") or {}).items()}
         compared = {**(self.config.get("comparison") or {}), **asked, "shares": shares}
         counts = (self.record.get("experiments") or {}).items()
-        of_record = {
-            "config": {**self.config, "comparison": compared},
-            "experiments": {arm: count for arm, count in counts if str(arm).startswith(name + sch.NAME_OF_ARM)},
-        }
+        own_counts = {arm: count for arm, count in counts if str(arm).startswith(name + sch.NAME_OF_ARM)}
+        of_record = {"config": {**self.config, "comparison": compared}, "experiments": own_counts}
         names = ("means", "comparisons", "users", "user_changes", "trend", "over_time", "checks")
         parts: dict[str, Any] = {each: own(getattr(self, each)) for each in names}
         record = {**self.record, **of_record} if self.record else {}

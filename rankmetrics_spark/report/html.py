@@ -278,9 +278,8 @@ def _boards(figures: Figures) -> list[dict[str, Any]]:
 def _of_record(figures: Figures) -> dict[str, Any]:
     """The rows that came in, the convention in words, and the run."""
     record, config = figures.record, figures.config
-    counts = sorted(
-        record["experiments"].items(), key=lambda pair: (figures.baselines != [pair[0]], -pair[1]["rows"], str(pair[0]))
-    )
+    of_each, baselines = record["experiments"].items(), figures.baselines
+    counts = sorted(of_each, key=lambda pair: (baselines != [pair[0]], -pair[1]["rows"], str(pair[0])))
     versions, convention = record["versions"], record["convention"]
     names = sorted({metric.name for metric in figures.metrics})
     by_score, has_judgements = config.get("rank_by") == "score", bool(config.get("judgements"))
@@ -372,9 +371,7 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "ahead": examples.is_ahead,
         "note": examples.note,
         "unit": "Query" if examples.of_queries else f"{UNIT:C}",
-        "metrics": [
-            {"label": fd.label_of(metric), "lower": metric.higher_is_better is False} for metric in map(parse, metrics)
-        ],
+        "metrics": [{"label": fd.label_of(of), "lower": of.higher_is_better is False} for of in map(parse, metrics)],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),
         "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],

@@ -106,11 +106,8 @@ def checks_of_runs(stored: Sequence[Row], computed: Sequence[Check], replaced: R
     anew = [check.as_row() for check in computed if not stored or check.name != "log"]
     candidates = dict.fromkeys(str(row[EXPERIMENT]) for row in replaced)
     old = {*(row["name"] for row in anew)}
-    kept = [
-        dict(row)
-        for row in stored
-        if row["name"] not in old and not (row["name"] in _DROPS and str(row[EXPERIMENT]) in candidates)
-    ]
+    others = (row for row in stored if row["name"] not in _DROPS or str(row[EXPERIMENT]) not in candidates)
+    kept = [dict(row) for row in others if row["name"] not in old]
     if not replaced:
         return [*kept, *anew]
     pairs = sorted({(str(row[EXPERIMENT]), str(row[BASELINE])) for row in replaced})

@@ -308,9 +308,8 @@ def _off(figures: Figures) -> str:
     names = [name for name in units if name in planned]
     off = ""
     if names and len(names) <= MOST_SHARES:
-        actual, expected = (
-            [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (units, planned)
-        )
+        both = ([each[name] for name in names] for each in (units, planned))
+        actual, expected = ([100 * size / sum(sizes) for size in sizes] for sizes in both)
         off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, sch.SMALL_RATIO_P)})"
     return f"The split of {f'the {people.unit}' if people.cluster else UNITS} is off{off}{p}"

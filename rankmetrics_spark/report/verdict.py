@@ -319,10 +319,8 @@ def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[
     brief = [Fact(line.brief, line.level, line.topic) if isinstance(line, Fact) else line for line in sentences]
     if not corrected or sum(short not in ("", line) for short, line in zip(brief, sentences, strict=True)) == 1:
         return [*sentences]
-    counts = dict.fromkeys(
-        f"{each.n_comparisons} comparisons of {each.family or 'all metrics'}"
-        for each in sorted(corrected, key=lambda each: each.role != sch.PRIMARY)
-    )
+    in_order = sorted(corrected, key=lambda each: each.role != sch.PRIMARY)
+    counts = dict.fromkeys(f"{each.n_comparisons} comparisons of {each.family or 'all metrics'}" for each in in_order)
     also = "; intervals are corrected like them" if "" in brief else ""
     how = assets.WORDS["corrections"][corrected[0].correction]
     return [*filter(None, brief), f"p-values {how}: {', '.join(counts)}{also}"]
