@@ -25,7 +25,6 @@ class Assignments(sec.Input, SectionWithOptions):
 
     at: ClassVar[str] = "assignments"
 
-    format: str = fd.key(None, sec.format_of("source", "judgements"))
     columns: Mapping[str, str | None] = option("assignment_columns")
 
     def required_columns(self) -> tuple[str, ...]:

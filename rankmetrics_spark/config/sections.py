@@ -331,7 +331,6 @@ class Events(Input, SectionWithOptions):
 
     at: ClassVar[str] = "events"
 
-    format: str = fd.key(None, format_of("source", "judgements"))
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
     within: str | None = option("within")
