@@ -101,8 +101,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
     figures = rep.figures_of(here, day) if here and is_plain else opts.on_session(choice_for(folder), read)
     if figures.examples and figures.examples.note:
         opts.say.lines(f"warning: {figures.examples.note}")
-    path = rep.write_page(figures, html)
-    _say_report(str(path))
+    _say_report(str(rep.write_page(figures, html)))
 
 
 @main.command()
@@ -188,8 +187,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
             events = sources.read_events(spark, loaded.events)
             return compare_conventions(*inputs(spark, loaded), loaded.options, events=events)
 
-    rows = opts.on_session(choice, table)
-    rep.CONVENTION_PRINTERS[style](rows)
+    rep.CONVENTION_PRINTERS[style](opts.on_session(choice, table))
 
 
 @main.command()

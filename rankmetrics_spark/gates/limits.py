@@ -104,10 +104,8 @@ class Findings:
             if any(value is not None for value in values):
                 lines.append((words.of, ["-" if value is None else f"{value:.1%}" for value in values]))
         cell = '<td style="padding:.25em .8em;border-bottom:1px solid #8884;text-align:{}">{}</td>'
-        rows = "".join(
-            f"<tr>{cell.format('left', label)}{''.join(cell.format('right', value) for value in values)}</tr>"
-            for label, values in lines
-        )
+        cells = ([("left", label), *(("right", value) for value in values)] for label, values in lines)
+        rows = "".join(f"<tr>{''.join(cell.format(*each) for each in of_line)}</tr>" for of_line in cells)
         warnings = "".join(f"<li>{escape(err.printable(text))}</li>" for text in (*self.warnings, *self.notes))
         more = len(self.counts) - len(names)
         return (

@@ -313,10 +313,6 @@ def _of_record(figures: Figures) -> dict[str, Any]:
 
 #: Size of this part of the page; with more, the smaller changes have no lists.
 MOST_BYTES_OF_LISTS = 500_000
-#: How to get this part, on a page of paired users without it.
-HINT = """<p class="fine">The users who lost and gained most, with both of their lists side by side:
-<code>rankmetrics report --examples 20</code> reads them from the log; the page has ids and items of the log then.</p>
-"""
 
 
 @in_words
@@ -326,7 +322,8 @@ def block(figures: Figures) -> str:
     if figures.primary is None or (examples is None and not figures.user_changes):
         return ""
     if examples is None:
-        return worded(HINT)
+        # How to get this part, on a page of paired users without it.
+        return worded(assets.file_text("examples.hint.html"))
     n_users = len(dict.fromkeys(row[sch.USER] for row in examples.changes))
     while True:
         data = assets.as_script(err.every_text(data_of(examples, n_users), err.printable))

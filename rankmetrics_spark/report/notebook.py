@@ -88,13 +88,8 @@ def as_html(figures: Figures) -> str:
         few = trust.left_out(figures)
         state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine" + (f"; {few}" if few else "")
         checked += f'<div style="{_SOFT}">{state}</div>'
-    return (
-        f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
-        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{_words(answer.title)}</div>'
-        f'<div style="margin-bottom:.2em">{lead}</div>'
-        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{turned}{table}'
-        f'<div style="{_SOFT};margin-top:.4em">{key}</div>{checked}</div>'
-    )
+    parts_of_answer = {"title": _words(answer.title), "lead": lead, "sure": _words(answer.sure), "turned": turned}
+    return assets.file_text("notebook.html").strip().format(**parts_of_answer, table=table, key=key, checked=checked)
 
 
 _SOFT = "opacity:.75"
