@@ -92,8 +92,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     shown = {name: [row.asDict() for row in eng.few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
     dates = days.dates if days else (date,)
     more = rep.outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
-    more += comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
-    more += sinks.unreadable_pointers(root)
+    uneven = comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
+    more += [*uneven, *sinks.unreadable_pointers(root)]
     more += rep.notes_of_runs(sinks.records_in(root) or [], pointers, dates, section)
     return rep.Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
 

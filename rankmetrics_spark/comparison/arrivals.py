@@ -100,9 +100,7 @@ def _less_last(n: st.Ints, states: st.Array) -> st.Array:
     return np.asarray(states - np.where(n == 1, 0, np.concatenate([[0], states[:-1]])))
 
 
-def add_states(
-    totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tuple[str, ...], by_lists: bool = False
-) -> None:
+def add_states(totals: ms.Totals, rows: units.UserRows, day: st.Ints, days: tuple[str, ...], by_lists: bool) -> None:
     """Add what the states of these users change on each day; ``day`` is the position of each row's date in ``days``.
 
     A state has the value v of a user and its weight w, whose sums have the mean as their ratio: the user's mean and 1,

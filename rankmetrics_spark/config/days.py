@@ -181,7 +181,12 @@ class Days:
         """
         n = len(self.missing)
         verb = "is" if n == 1 else "are"
-        return f"{n} of {self.length} days {verb} not published: {dates_in_words(self.missing)}" if n else ""
+        return f"{n} of {self.length} days {verb} not published: {self.missing_text}" if n else ""
+
+    @property
+    def missing_text(self) -> str:
+        """The missing dates in words; the template of a page says them too."""
+        return dates_in_words(self.missing)
 
     @property
     def sentence_part(self) -> str:

@@ -124,8 +124,7 @@ def _missing(days: Sequence[Log], here: set[str | None], level: sch.Status, name
     text = f"every experiment of the last {len(days)} published days is in the log"
     if gone:
         more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
-        text = f"{', '.join(gone[:MOST_NAMED])}{more} of the last {len(days)} published days "
-        text += f"{'is' if len(gone) == 1 else 'are'} missing in the log "
-        text += f"({lm.SAID[level]}: quality.gates.experiments.missing)"
+        names_of_gone, are = ", ".join(gone[:MOST_NAMED]) + more, "is" if len(gone) == 1 else "are"
+        text = lm.said("missing_experiments", names=names_of_gone, n=len(days), are=are, level=lm.SAID[level])
     status, n = level if gone else sch.OK, float(len(gone))
     yield from (sch.Check("experiments_missing", status, text, name, n, 0.0, 0.0 - n) for name in names)

@@ -136,9 +136,7 @@ class FolderTables:
             experiment = str(sinks.experiment_of(of[0])) if of else None
             yield experiment, date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
-    def _tables(
-        self, table: str, dates: Sequence[str], columns: Chosen, experiments: Collection[str] | None = None
-    ) -> Iterable[Any]:
+    def _tables(self, table: str, dates: Sequence[str], columns: Chosen, experiments: Names = None) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
             if experiment is None or experiments is None or experiment in experiments:
@@ -155,7 +153,7 @@ class FolderTables:
         """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
         return everyone_and_largest([*self._read(table, [date])], most)
 
-    def _read(self, table: str, dates: Sequence[str], experiments: Collection[str] | None = None) -> Iterator[Any]:
+    def _read(self, table: str, dates: Sequence[str], experiments: Names = None) -> Iterator[Any]:
         """The rows of each file; those of all users only where experiments are chosen."""
         for experiment, date, rows in self._tables(table, dates, list, experiments):
             if experiments is not None:
@@ -184,9 +182,7 @@ class FolderTables:
                 ends[name] = (min(low, float(values.min())), max(high, float(values.max())))
         return ends
 
-    def _values(
-        self, date: str, metrics: fd.Metrics, experiments: Collection[str] | None = None
-    ) -> Iterable[tuple[str, str, Any]]:
+    def _values(self, date: str, metrics: fd.Metrics, experiments: Names = None) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
         columns = {metric.column: str(metric) for metric in metrics}
         chosen = lambda names: [name for name in columns if name in names]  # noqa: E731
@@ -312,6 +308,8 @@ class SparkTables:
 
 
 Rows = sch.Rows
+#: Experiments; None = all.
+Names = Collection[str] | None
 #: Names of columns -> those that are read.
 Chosen = Callable[[Sequence[str]], list[str]]
 

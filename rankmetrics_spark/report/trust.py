@@ -147,13 +147,9 @@ def check_rows(figures: Figures, others: Sequence[sch.Check] = ()) -> list[sch.C
             status, text = sch.WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
         margin = float(n - days.length)
         rows += [sch.Check("days", status, text, name, float(n), float(days.length), margin) for name in names]
-    rows += figures.of_log
-    rows += _users(figures)
-    rows += _split(figures)
-    rows += of_machine(figures)
+    rows += [*figures.of_log, *_users(figures), *_split(figures), *of_machine(figures)]
     if record:
-        rows += _rows(figures, [*names])
-        rows += judged(figures)
+        rows += [*_rows(figures, [*names]), *judged(figures)]
         sentences = {check.sentence for check in others}
         warnings = (record.get("quality") or {}).get("warnings", ())
         rows += [sch.Check("log", sch.WARN, text, name) for text in warnings if text not in sentences for name in names]
