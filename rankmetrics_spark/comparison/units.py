@@ -148,15 +148,12 @@ class Units:
             present, starts = np.unique(keys // n_users, return_index=True)
             labels, user = [labels[i] for i in present], keys % n_users
             row_unit = places.reshape(-1).astype(np.int64)
-        hashes = None
-        if rows.lists_hash is not None:
-            hashes = np.zeros((len(user), n_experiments), np.int64)
-            hashes[row_unit, rows.experiment] = rows.lists_hash
-        return cls(labels, starts, user, row_unit, rows.experiment, n_experiments, hashes)
+        units = cls(labels, starts, user, row_unit, rows.experiment, n_experiments)
+        return units if rows.lists_hash is None else replace(units, lists_hash=units.dense(rows.lists_hash, 0))
 
-    def dense(self, values: Floats) -> Floats:
-        """(units, experiments) values; NaN where a unit has no row of an experiment."""
-        table = np.full((len(self.user), self.n_experiments), np.nan)
+    def dense(self, values: Any, none: float = np.nan) -> Any:
+        """(units, experiments) values; ``none`` where a unit has no row of an experiment."""
+        table = np.full((len(self.user), self.n_experiments), none, values.dtype)
         table[self.row_unit, self.experiment] = values
         return table
 
