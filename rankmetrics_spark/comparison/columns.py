@@ -33,8 +33,8 @@ def design(rows: Compared) -> list[str]:
 
 @statistic(type="string")
 def test(rows: Compared) -> Texts:
-    """The test that decides: `paired t`, `welch`, `cuped` or `strata`; `permutation`, `boschloo`, `sign flips` or
-    `hall` where t does not hold (see "Few hits"); null without one. `p_adjusted`, `better`, verdict, gates,
+    """The test that decides: `paired t`, `welch`, `cuped` or `strata`; `permutation`, `boschloo`, `sign flips` or, in
+    segments, `hall` where t does not hold (see "Few hits"); null without one. `p_adjusted`, `better`, verdict, gates,
     `minimum_detectable_effect` and `users_needed` follow it.
     """
     by = sch.STRATA if rows.request.strata else sch.CUPED
@@ -166,7 +166,8 @@ def lists(rows: Compared) -> tuple[st.Ints, ...]:
 @statistic("effective_users_baseline", "effective_users_candidate", needs="lists")
 def effective_users(rows: Compared) -> tuple[st.Floats, ...]:
     """How many users with equally many lists those of each side are worth: (Σ n)² / Σ n² (Kish 1965), with at most
-    `cap` lists each. Below 50 a permutation of the users decides where a few of them have most of the lists.
+    `cap` lists each. Below 50 a permutation of the users decides where a few of them have most of the lists, or
+    make most of the error.
     """
     return tuple(rows.hard.effective)
 

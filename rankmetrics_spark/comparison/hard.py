@@ -14,7 +14,7 @@ import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures
-from rankmetrics_spark.comparison.measures import SIDES, Key
+from rankmetrics_spark.comparison.measures import SIDES
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FEW_HITS = 20
 #: Below so many effective users of an experiment, its heavy users are said, and t does not decide.
 EFFECTIVE_USERS = 50
+#: Below so many equal units of the smaller experiment that the error of a ratio is worth, t and Hall do not hold.
+FEW_UNITS = 3
 #: Share of the users above which their numbers of lists are about equal: no user is heavy, however few there are.
 _EVEN = 2 / 3
 #: Above this skewness of the difference, t finds what is not there in more than 6 of 100 tests.
@@ -79,25 +81,46 @@ class Hard:
         each = zip(self.effective, n, strict=True)
         return [worth < np.minimum(EFFECTIVE_USERS, users * _EVEN) for worth, users in each]
 
+    def _kept(self, i: int) -> list[st.Floats]:
+        """Of a row, values other than 0, or units with their lists, of both or of each experiment; empty if unknown."""
+        rows, key = self.rows, self.rows.keys[i]
+        what, count = ("units", "n") if rows.by_ratio else ("values", "hits")
+        keys = [(key.arm(place, f"arm_{what}"), rows.count(i, place, count)) for place in SIDES]
+        if self._t_alone or (rows.request.looks != "one" if rows.by_ratio else self._too_many(i)):
+            return []
+        if rows.paired[i]:
+            shared = rows.both["both"] if rows.by_ratio else rows.both["higher"] + rows.both["lower"]
+            keys = [(key._replace(kind=f"pair_{what}"), int(shared[i]))]
+        units = [each for own in keys if (each := rows.totals.kept(*own)) is not None]
+        return units if len(units) == len(keys) else []
+
     @cached_property
-    def _units(self) -> list[list[st.Floats]]:
-        """Of each row that needs them, the units: of both, or of each experiment; empty where not all are kept."""
-        rows, found = self.rows, []
-        hard = self.uneven[0] | self.uneven[1] | self._sparse & rows.by_ratio
-        for i, key in enumerate(rows.keys):
-            sides = [rows.count(i, place, "n") for place in SIDES]
-            kept = [(key.arm(place, "arm_units"), n) for place, n in zip(SIDES, sides, strict=True)]
-            if rows.paired[i]:
-                kept = [(key._replace(kind="pair_units"), int(rows.both["both"][i]))]
-            asked = hard[i] and not self._t_alone and rows.request.looks == "one"
-            each = [rows.totals.units(key) for key, _ in kept] if asked else []
-            found.append(each if all(len(own) == n for own, (_, n) in zip(each, kept, strict=False)) else [])
-        return found
+    def _sums(self) -> st.Floats:
+        """(2, k, g) sums of the baseline and of the candidate, as a permutation takes them."""
+        arms = self.rows.totals.sides("arm_lists", self.rows.keys) if self.rows.by_ratio else self.rows.arms
+        names = ("y", "yy", "n", "yn", "nn") if self.rows.by_ratio else ("v", "vv")
+        return np.array([[sums.real(name) for name in names] for sums in arms])
 
     @cached_property
     def heavy(self) -> st.Bools:
         """(g,) whether units with their lists are permuted: a few have most of them, or hits are few or skewed."""
-        return np.array([bool(each) for each in self._units], bool)
+        hard = self.rows.by_ratio & (self.uneven[0] | self.uneven[1] | self._sparse | self._of_few)
+        return np.array([bool(each and self._kept(i)) for i, each in enumerate(hard)], bool)
+
+    @cached_property
+    def _of_few(self) -> st.Bools:
+        """(g,) whether a few units of different users make most of the error of a ratio, though hits are not few.
+
+        With z = y - ratio * lists, the error is worth (sum z**2)**2 / sum z**4 equal units, of both experiments.
+        """
+        few = np.zeros(len(self.rows.keys), bool)
+        for i in np.flatnonzero(self.rows.by_ratio & ~self.few & ~self.rows.paired).tolist():
+            if units := self._kept(i):
+                (y, lists), (total, yy, n, yn, nn) = np.concatenate(units).T, self._sums[..., i].sum(axis=0)
+                sides, ratio = [self.rows.count(i, place, "n") for place in SIDES], total / n
+                worth = (yy - 2 * ratio * yn + ratio**2 * nn) ** 2 * min(sides) / sum(sides)
+                few[i] = worth < FEW_UNITS * ((y - ratio * lists) ** 4).sum()
+        return few
 
     @cached_property
     def rates(self) -> st.Bools:
@@ -135,7 +158,7 @@ class Hard:
     @cached_property
     def unbounded(self) -> st.Bools:
         """(g,) whether a few units have most of the lists, so that the difference has no interval."""
-        return np.asarray(self.heavy & (self.uneven[0] | self.uneven[1]))
+        return np.asarray(self.heavy & (self.uneven[0] | self.uneven[1] | self._of_few))
 
     @cached_property
     def _skewness(self) -> st.Floats:
@@ -172,32 +195,27 @@ class Hard:
         for i in np.flatnonzero(self.decides).tolist():
             n, hits = ([rows.count(i, place, name) for place in SIDES] for name in ("n", "hits"))
             names[i] = HALL
-            if self.heavy[i]:
-                units = self._units[i]
-                names[i] = SIGN_FLIPS if rows.paired[i] else PERMUTATION
-                p[i] = st.swapped_ratio_p(units[0]) if rows.paired[i] else st.permuted_ratio_p(units[0], units[1])
-            elif self.rates[i]:
+            if self.rates[i]:
                 names[i], p[i] = BOSCHLOO, st.boschloo_p((hits[0], hits[1]), (n[0], n[1]))
-            elif self.few[i] and rows.paired[i]:
-                values = rows.totals.values(rows.keys[i]._replace(kind="pair_values"), int(self.expected[i]))
-                if values is not None:
-                    names[i], p[i] = SIGN_FLIPS, st.flipped_p(values)
+            elif units := self._kept(i):
+                names[i] = SIGN_FLIPS if rows.paired[i] else PERMUTATION
+                p[i] = self._permuted(i, units, (n[0], n[1]), n if rows.by_ratio else hits)
             elif rows.by_ratio:
-                # A few users have most of the lists of few hits, and are too many to be permuted.
+                # A few users have most of the lists of few hits, and are not kept.
                 p[i] = np.nan if self.few[i] and (self.uneven[0][i] or self.uneven[1][i]) else p[i]
-            elif self.few[i]:
-                arms = [
-                    self._values(rows.keys[i].arm(place, "arm_values"), k) for place, k in zip(SIDES, hits, strict=True)
-                ]
-                if arms[0] is not None and arms[1] is not None:
-                    names[i], p[i] = PERMUTATION, st.permuted_p(arms[0], arms[1], (n[0], n[1]))
         return names, p
 
-    def _values(self, key: Key, n: int) -> st.Floats | None:
-        """The values other than 0 of an experiment; None where these, or those of its segments, are too many."""
-        split = key.candidate, key.metric, sch.segment_columns(key.segment)
-        too_many = key.segment != sch.EVERYONE and self._in_segments[split] > measures.MOST_IN_SEGMENTS
-        return None if too_many else self.rows.totals.values(key, n)
+    def _permuted(self, i: int, of: list[st.Floats], n: tuple[int, int], whole: list[int]) -> float:
+        """The p-value of what is kept of a row, and of the sums of what is not."""
+        if self.rows.paired[i]:
+            return st.swapped_ratio_p(of[0]) if self.rows.by_ratio else st.flipped_p(of[0][:, 0])
+        return st.permuted_p(of[0], of[1], n, None if [*map(len, of)] == whole else self._sums[..., i])
+
+    def _too_many(self, i: int) -> bool:
+        """Whether the segments of an experiment have too many values other than 0 for any of these to be kept."""
+        key = self.rows.keys[i]
+        splits = [(key[place], key.metric, sch.segment_columns(key.segment)) for place in SIDES]
+        return key.segment != sch.EVERYONE and max(self._in_segments[of] for of in splits) > measures.MOST_IN_SEGMENTS
 
     @cached_property
     def _in_segments(self) -> Counter[tuple[object, ...]]:

@@ -37,12 +37,14 @@ for _n in range(2, 2 * MOST_COVARIATES + 5):
 #: People judge at most so many users of an experiment where a machine judges all.
 MOST_JUDGED = 2**16
 #: Kind of what keeps values other than 0, as the bits of doubles, for permutations -> how many an experiment, or a pair
-#: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them. Of
-#: ``judged`` units, it keeps a hash of the unit, the value under labels of people, of a machine and the lists of each
-#: side, items of an experiment's lists, and the probability of being drawn; of ``units`` with several lists, the sum of
-#: the values and their number, on each side.
+#: (whose differences these are), has at most. Of more, there are none, or not all: then nobody reads them; of those in
+#: ``HEAVIEST``, there are as many of each column, the largest. Of ``judged`` units, it keeps a hash of the unit, the
+#: value under labels of people, of a machine and the lists of each side, items of an experiment's lists, and the
+#: probability of being drawn; of ``units`` with several lists, the sum of the values and their number, on each side.
 VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
-VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 1024, "pair_units": 1024}
+VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 512, "pair_units": 1024}
+#: Of these, a permutation takes the others, which are light, by their sums.
+HEAVIEST = ("arm_values", "untriggered_values", "arm_units")
 #: Kind of what keeps several values of each unit -> how many.
 WIDTHS = {"arm_judged": 6, "pair_judged": 8, "arm_units": 2, "pair_units": 4}
 #: An experiment with more values other than 0 keeps none in its segments.
@@ -104,8 +106,12 @@ class Totals:
         old = self.sums.get(key)
         if key.kind in VALUES:
             # In order, so that they are the same in any one; as soon as there are too many, nobody reads them.
-            rows = (sums if old is None else np.concatenate([old, sums])).reshape(-1, WIDTHS.get(key.kind, 1))
-            self.sums[key] = rows[np.lexsort(rows.T[::-1])][: VALUES[key.kind] + 1].ravel()
+            rows, most = (sums if old is None else np.concatenate([old, sums])), VALUES[key.kind]
+            rows = rows.reshape(-1, WIDTHS.get(key.kind, 1))
+            if key.kind in HEAVIEST:
+                rows = rows[st.heaviest(rows.view(np.float64), most)]
+            rows = rows[np.lexsort(rows.T[::-1])]
+            self.sums[key] = (rows if key.kind in HEAVIEST else rows[: most + 1]).ravel()
         else:
             self.sums[key] = sums if old is None else old + sums
         if old is None and key.kind.partition(".")[0] in SHAPES:
@@ -113,14 +119,11 @@ class Totals:
             if self.n_cells > MOST_CELLS:
                 raise err.ConfigError(said("many_replicates", most_cells=MOST_CELLS))
 
-    def values(self, key: Key, n: int) -> st.Floats | None:
-        """The n values other than 0 of a key, in any order; None where they are too many to be kept."""
-        some = self.sums.get(key, np.zeros(0, np.int64))
-        return some.view(np.float64) if len(some) == n <= VALUES[key.kind] else None
-
-    def units(self, key: Key) -> st.Floats:
-        """(n, w) values of the units of a key, one more than are kept where there are too many."""
-        return self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS[key.kind])
+    def kept(self, key: Key, n: int) -> st.Floats | None:
+        """(m, w) values of the n units of a key, in any order; None where neither all nor the heaviest are kept."""
+        some = self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS.get(key.kind, 1))
+        enough = len(some) >= min(n, VALUES[key.kind]) if key.kind in HEAVIEST else len(some) == n <= VALUES[key.kind]
+        return some if enough else None
 
     def judged(self, key: Key) -> tuple[st.Ints, st.Floats]:
         """(n,) hashes and (w, n) numbers of the judged units of a key; refuse more than are kept, and no probability.
@@ -226,10 +229,10 @@ class Groups:
             totals.add(self.key(kind, metric, i), sums[i])
 
     def keep(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
-        """Keep some rows of these columns, as bits; of groups that have too many, none, since nobody reads a part."""
+        """Keep some rows of these columns, as bits; of groups that have too many, none if nobody reads a part."""
         rows = np.flatnonzero(kept & totals.keeps_values)
         n = np.bincount(self.place[rows], minlength=len(self.names))
-        few = (n > 0) & ((n <= VALUES[kind]) | (VALUES[kind] == MOST_JUDGED))
+        few = (n > 0) & ((n <= VALUES[kind]) | (VALUES[kind] == MOST_JUDGED) | (kind in HEAVIEST))
         rows = rows[few[self.place[rows]]]
         rows = rows[np.argsort(self.place[rows], kind="stable")]
         cells = np.stack([each[rows].view(np.int64) for each in columns], axis=-1)

@@ -107,7 +107,8 @@ def _heavy(rows: Compared) -> dict[int, str]:
     units, by_lists = rows.units, rows.request.mean_over == "lists"
     for i, key in enumerate(rows.keys):
         each = zip(ms.SIDES, rows.hard.effective, rows.hard.uneven, strict=True)
-        parts = [f"as {worth[i]:.0f} equal ones in {key[place]}" for place, worth, uneven in each if uneven[i]]
+        both = rows.hard.unbounded[i] and not (rows.hard.uneven[0][i] or rows.hard.uneven[1][i])
+        parts = [f"as {worth[i]:.0f} equal ones in {key[place]}" for place, worth, uneven in each if uneven[i] or both]
         if parts:
             said[i] = f"a few {units} have most of the {'lists' if by_lists else UNITS}, so that all count "
             said[i] += f"{' and '.join(parts)}: "

@@ -105,9 +105,9 @@ from .significance import welch as welch
 from .sparse import bent as bent
 from .sparse import boschloo_p as boschloo_p
 from .sparse import flipped_p as flipped_p
+from .sparse import heaviest as heaviest
 from .sparse import newcombe as newcombe
 from .sparse import permuted_p as permuted_p
-from .sparse import permuted_ratio_p as permuted_ratio_p
 from .sparse import skewed_p as skewed_p
 from .sparse import straightened as straightened
 from .sparse import swapped_ratio_p as swapped_ratio_p

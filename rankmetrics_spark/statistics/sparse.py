@@ -1,9 +1,11 @@
 """Tests where t does not hold: few users with a hit, or skewed values in experiments of different size.
 
-P-values are those of permutations, which need the values themselves. These are few: zeros are only counted. They are
-sorted, and draws are seeded by their places, so a p-value has the same bits anywhere.
+P-values are those of permutations, which need the values themselves. These are few: zeros are only counted, and of many
+users, only the heaviest ones are taken one by one. They are sorted, and draws are seeded by their places, so a p-value
+has the same bits anywhere.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,13 +27,42 @@ _FINEST = 2.0**-15
 _OUTSIDE = 1e-6
 
 
-def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float:
-    """Studentised permutation test of two experiments: how often users who change sides at random differ as much.
+def heaviest(units: Floats, most: int) -> Bools:
+    """(n,) which units a permutation takes one by one: those with the ``most`` largest values of each column.
+
+    Those of all units are the heaviest ones of the heaviest ones of their parts, however they are split.
 
     Args:
-        baseline: Values other than 0, in any order.
+        units: (n, w) values of each unit; of equal sizes in a column, the others decide.
+        most: How many of each column.
+
+    >>> heaviest(np.array([[1.0, 9.0], [5.0, 2.0], [4.0, 2.0], [5.0, 3.0]]), 1).tolist()
+    [True, False, False, True]
+    """
+    kept, sizes = np.full(len(units), len(units) <= most), np.abs(units)
+    for shift in range(0 if kept.all() else units.shape[1]):
+        size = sizes[:, -1 - shift]
+        some = np.flatnonzero(size >= np.partition(size, -most)[-most])
+        keys = *units[some].T, *np.roll(sizes[some], shift, axis=1).T
+        kept[some[np.lexsort(keys)[-most:]]] = True
+    return kept
+
+
+def permuted_p(
+    baseline: Floats, candidate: Floats, n: tuple[int, int] | None = None, sums: Floats | None = None
+) -> float:
+    """Studentised permutation test of two experiments: how often users who change sides at random differ as much.
+
+    The ``heaviest`` users change sides one by one, and the others, if these are not all, together: what a random part
+    of them adds to the sums is about normal.
+
+    Args:
+        baseline: (u,) values other than 0, in any order; or, of ratios of sums, such as means over lists, (u, 2) sum of
+            a user's values and number of their lists, with which users change sides.
         candidate: Likewise.
-        n: Users of each experiment, at least 2.
+        n: Users of each experiment, at least 2; by default those that are given.
+        sums: Where some are not given, (2, 2) sums of the values and of their squares of each experiment; of ratios,
+            (2, 5): those of the lists, of their products with the values, and of their squares, too.
 
     Returns:
         Two-sided: twice the smaller tail, at most 1.
@@ -41,29 +72,46 @@ def permuted_p(baseline: Floats, candidate: Floats, n: tuple[int, int]) -> float
 
     >>> round(permuted_p(np.array([]), np.ones(3), (3, 3)), 2)  # 1 of 20 ways in each tail
     0.1
-    """
-    pool = np.concatenate([baseline, candidate])
-    order = np.argsort(pool, kind="stable")
-    pool, side = pool[order], order >= len(baseline)
-    return _two_sided(side, lambda masks: _studentised(masks, np.stack([pool, pool * pool]), n), n)
-
-
-def permuted_ratio_p(baseline: Floats, candidate: Floats) -> float:
-    """The same of ratios of sums, such as means over lists: users change sides with all of their lists.
-
-    Args:
-        baseline: (u, 2) sum of a user's values and number of their lists, in any order; at least 2 users.
-        candidate: Likewise.
-
     >>> one = np.ones(3)
-    >>> round(permuted_ratio_p(np.stack([0 * one, one], 1), np.stack([2 * one, 2 * one], 1)), 1)  # 1 of 20 in each tail
+    >>> round(permuted_p(np.stack([0 * one, one], 1), np.stack([2 * one, 2 * one], 1)), 1)  # likewise
     0.1
     """
+    n = n or (len(baseline), len(candidate))
     pool = np.concatenate([baseline, candidate])
+    pool = pool.reshape(len(pool), -1)
     order = np.lexsort(pool.T[::-1])
-    (y, lists), side, n = pool[order].T, order >= len(baseline), (len(baseline), len(candidate))
-    columns = np.stack([y, y * y, lists, y * lists, lists * lists])
-    return _two_sided(side, lambda masks: _studentised(masks, columns, n), n)
+    (y, *lists), side = pool[order].T, order >= len(baseline)
+    columns = np.stack([y, y * y, *(each for k in lists for each in (k, y * k, k * k))])
+    light, n_light = np.zeros((2, len(columns), 1)), sum(n) - len(pool)
+    if sums is not None:
+        light = sums[..., None] - np.stack([np.cumsum(columns * of, axis=1)[:, -1:] for of in (~side, side)])
+    everyone = np.cumsum(columns, axis=1)[:, -1:] + light.sum(axis=0)
+
+    def permuted(draws: int, start: int) -> Floats:
+        room = np.full(draws, float(n[1]))
+        added = _added(_drawn(len(pool), sum(n), room, start), columns)
+        if sums is not None:
+            added = added + _light(light.sum(axis=0), n_light, room, _chances(len(pool), 2, draws, start))
+        return _studentised(added, everyone, n)
+
+    return _two_sided(_studentised(_added(side.astype(float)[:, None], columns) + light[1], everyone, n), permuted)
+
+
+def _light(sums: Floats, n: int, room: Floats, chances: Iterator[Floats]) -> Floats:
+    """(k, r) what ``room`` of n light units add to the sums: values and lists of a random part are about normal.
+
+    Their squares are in proportion. Each has a list at least.
+    """
+    y, yy, k, yk, kk = sums[:, 0] if len(sums) > 2 else (*sums[:, 0], n, sums[0, 0], n)
+    result, spread = sums * (room / n), np.sqrt(room * (n - room) / (n * max(n - 1, 1)))
+    of_lists, shared = np.sqrt(max(kk - k * k / n, 0.0)), yk - y * k / n
+    with_lists = shared / of_lists if of_lists > 0 else 0.0
+    alone = np.sqrt(max(yy - y * y / n - with_lists**2, 0.0))
+    first, second = (ndtri(chance + 2.0**-54) * spread for chance in chances)
+    result[0] += with_lists * first + alone * second
+    if len(sums) > 2:
+        result[2] = np.maximum(result[2] + of_lists * first, room)
+    return np.asarray(result)
 
 
 def swapped_ratio_p(pairs: Floats) -> float:
@@ -78,21 +126,23 @@ def swapped_ratio_p(pairs: Floats) -> float:
     """
     x, m, y, n = pairs[np.lexsort(pairs.T[::-1])].T
     theirs, ours = (np.stack([v, v * v, k, v * k, k * k, v * other]) for v, k, other in ((y, n, m), (x, m, n)))
-    shared = np.stack([x * y, m * n])
+    both, of_ours, shared = (np.cumsum(v, axis=1)[:, -1:] for v in (theirs + ours, ours, np.stack([x * y, m * n])))
 
     def studentised(masks: Any) -> Floats:
         """Of the candidate, what it keeps and what the swapped users have in the baseline."""
-        return _studentised(masks, theirs - ours, (len(x), len(x)), (theirs + ours, ours, shared))
+        return _studentised(_added(masks, theirs - ours) + of_ours, both, (len(x), len(x)), shared)
 
-    return _two_sided(np.ones(len(x), bool), studentised, None)
+    def swapped(draws: int, start: int) -> Floats:
+        return studentised(chance < 0.5 for chance in _chances(0, len(x), draws, start))
+
+    return _two_sided(studentised(np.ones((len(x), 1))), swapped)
 
 
-def _two_sided(side: Bools, studentised: Any, n: tuple[int, int] | None) -> float:
-    """Twice the smaller tail of the data among permutations; ``side`` are the users of the candidate."""
-    found = studentised(side.astype(float)[:, None])
+def _two_sided(found: Floats, permuted: Any) -> float:
+    """Twice the smaller tail of what is found among that of permutations, so many from a number of draws on."""
     larger = smaller = drawn = 0
     for draws in DRAWS:
-        t = studentised(_drawn(len(side), n, draws - drawn, drawn))
+        t = permuted(draws - drawn, drawn)
         slack = _TIED * np.maximum(1.0, np.abs(found))
         larger += int(np.count_nonzero(t >= found - slack))
         smaller += int(np.count_nonzero(t <= found + slack))
@@ -102,39 +152,41 @@ def _two_sided(side: Bools, studentised: Any, n: tuple[int, int] | None) -> floa
     return float(min(1.0, 2 * (1 + min(larger, smaller)) / (1 + drawn)))
 
 
-def _drawn(places: int, n: tuple[int, int] | None, draws: int, start: int) -> Any:
-    """Yield whether each user is the candidate's in every permutation; by a coin where they are in both."""
-    room, users = (None, 0) if n is None else (np.full(draws, float(n[1])), sum(n))
-    keys = np.arange(places, dtype=np.uint64)
-    for place in range(places):
-        words = resampling.random_bits(keys[place : place + 1], _SEED + start, draws)[0]
-        chance = (words >> np.uint64(11)) * 2.0**-53
-        if room is None:
-            yield chance < 0.5
-            continue
+def _chances(first: int, places: int, draws: int, start: int) -> Iterator[Floats]:
+    """Yield the random numbers of each place, from 0 to below 1."""
+    for place in range(first, first + places):
+        words = resampling.random_bits(np.array([place], np.uint64), _SEED + start, draws)[0]
+        yield (words >> np.uint64(11)) * 2.0**-53
+
+
+def _drawn(places: int, users: int, room: Floats, start: int) -> Iterator[Bools]:
+    """Yield whether the user of each place is the candidate's, who has room for so many; what is left stays there."""
+    for place, chance in enumerate(_chances(0, places, len(room), start)):
         # Without replacement: so many of the places that are left are the candidate's.
         taken = chance * (users - place) < room
         room -= taken
         yield taken
 
 
-def _studentised(masks: Any, columns: Floats, n: tuple[int, int], pairs: tuple[Floats, ...] = ()) -> Floats:
-    """Differences of the means in standard errors, in every permutation.
-
-    Args:
-        masks: Who is the candidate's, user by user.
-        columns: (k, u) what a user adds to the sums of the candidate: value and its square; of a ratio, the number of
-            lists, its product with the value, and its square, too.
-        n: Users of both.
-        pairs: Of users in both: sums of both, those of the baseline, and products of the two sides.
-    """
+def _added(masks: Any, columns: Floats) -> Any:
+    """(k, r) sums of what the users of the candidate add, one after the other; ``masks`` says who they are."""
     sums: Any = 0.0
     for one, each in zip(masks, columns.T, strict=True):
         sums = sums + each[:, None] * one
-    # Added one after the other, as those of the candidate.
-    everyone, ours = (np.cumsum(each, axis=1)[:, -1:] for each in (pairs or (columns, np.zeros((len(columns), 1))))[:2])
-    sums = sums + ours
-    if len(columns) == 2:
+    return sums
+
+
+def _studentised(sums: Floats, everyone: Floats, n: tuple[int, int], shared: Floats | None = None) -> Floats:
+    """Differences of the means in standard errors, in every permutation.
+
+    Args:
+        sums: (k, r) of the candidate: values and their squares; of a ratio, lists, their products with the values, and
+            their squares, too.
+        everyone: (k, 1) those of both, added one after the other, as those of the candidate.
+        n: Users of both.
+        shared: (2, 1) of users in both: products of the two sides, of values and of lists.
+    """
+    if len(everyone) == 2:
         # A user has one list.
         whole = everyone[1] / sum(n)
         arms = [(v, vv, users, v, users) for (v, vv), users in zip((everyone - sums, sums), n, strict=True)]
@@ -146,10 +198,10 @@ def _studentised(masks: Any, columns: Floats, n: tuple[int, int], pairs: tuple[F
         variance = (yy - 2 * means[-1] * yn + means[-1] ** 2 * nn) / (users - 1) * (users / lists) ** 2
         errors.append(np.where(variance > _TIED * whole, variance, 0.0) / users)
     difference, squared = means[1] - means[0], errors[0] + errors[1]
-    if pairs:
-        products, lists = np.cumsum(pairs[2], axis=1)[:, -1], arms[0][2] * arms[1][2]
+    if shared is not None:
+        lists = arms[0][2] * arms[1][2]
         crossed = means[0] * sums[5] + means[1] * (everyone - sums)[5]
-        covariance = products[0] - crossed + means[0] * means[1] * products[1]
+        covariance = shared[0] - crossed + means[0] * means[1] * shared[1]
         squared = squared - 2 * covariance * n[0] / (n[0] - 1) / lists
         squared = np.where(squared > _TIED * whole / n[0], squared, 0.0)
     error = np.sqrt(squared)

@@ -17,7 +17,7 @@ import numpy as np
 
 from rankmetrics_spark import comparison as cmp, statistics as st
 from rankmetrics_spark.comparison import STATISTICS
-from rankmetrics_spark.comparison.measures import KINDS, VALUES, Key
+from rankmetrics_spark.comparison.measures import KINDS, Key
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import sparse
@@ -67,8 +67,8 @@ def add_arm(totals: cmp.Totals, name: str, metric: str, values: Any, lists: Any,
         totals.add(Key(kind, "", name, EVERYONE, metric), count @ each)
 
     def keep(kind: str, some: Any, *columns: Any) -> None:
-        """Keep these columns of the users of some cells, if they are few."""
-        if 0 < (n := np.where(some, count, 0)).sum() <= VALUES[kind]:
+        """Keep these columns of the users of some cells."""
+        if (n := np.where(some, count, 0)).any():
             rows = np.repeat(np.stack(columns, axis=-1), n, axis=0)
             totals.add(Key(kind, "", name, EVERYONE, metric), rows.view(np.int64).ravel())
 

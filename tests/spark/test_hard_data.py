@@ -15,7 +15,7 @@ from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.sinks import read
-from rankmetrics_spark.statistics import permuted_p
+from rankmetrics_spark.statistics import heaviest, permuted_p
 from tests.helpers.logs import config
 
 
@@ -146,3 +146,20 @@ def test_the_permutation_of_a_few_hits_has_the_same_bits_on_any_engine_and_parti
         said = "b against a on MAP@10: no difference shown"
         assert "no interval before 20 users with a hit expected in the smaller experiment" in row["note"]
         assert verdict_of([row.asDict()], [parse("ap@10")])[0].startswith(said)
+
+
+@pytest.mark.both_engines
+def test_the_permutation_of_the_heaviest_of_many_users_has_the_same_bits_on_any_engine_and_partitions(
+    spark: SparkSession,
+) -> None:
+    rng, n, rows, units = np.random.default_rng(4), (600, 2_400), [], []
+    for name, size in zip("ab", n, strict=True):
+        hits, lists = (rng.random(size) < 0.5).astype(int), np.ceil(rng.pareto(1.5, size)).astype(int)
+        users = {"user_id": [f"{name}{i}" for i in range(size)], "n_lists": lists, "n_relevant": hits}
+        rows.append(pd.DataFrame(users | {"experiment_id": name, "ap_at_10": hits.astype(float)}))
+        units.append(np.stack([hits * lists, lists], axis=1).astype(float))
+    sums = np.array([[np.sum(of) for of in (y, y * y, k, y * k, k * k)] for y, k in (of.T for of in units)])
+    p, frame = permuted_p(*(of[heaviest(of, 512)] for of in units), n, sums), pd.concat(rows)
+    for log in (spark.createDataFrame(frame), spark.createDataFrame(frame.sample(frac=1.0)).repartition(5)):
+        (row,) = compare(log, "a", mean_over="lists").collect()
+        assert (row["test"], row["sparse_p_value"]) == ("permutation", p) and row["ci_low"] is not None

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import Key, comparison_rows
+from rankmetrics_spark.comparison import Key, Totals, comparison_rows
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
@@ -71,7 +71,7 @@ def test_a_few_users_with_most_of_the_lists_are_said_with_the_users_that_they_ar
     )
     users = users.assign(list_count=[*lists["a"], *lists["b"]])
     units = [np.stack([of[METRIC] * of["list_count"], of["list_count"]], 1) for _, of in users.groupby("experiment")]
-    p = st.swapped_ratio_p(np.concatenate(units, 1)) if paired else st.permuted_ratio_p(*units)
+    p = st.swapped_ratio_p(np.concatenate(units, 1)) if paired else st.permuted_p(*units)
     assert (row["test"], row["sparse_p_value"]) == ("sign flips" if paired else "permutation", p)
     assert np.isnan([row["adjusted_ci_low"], row["sparse_ci_low"], row["adjusted_relative_ci_low"]]).all()
     # Over several looks, and of a segment, t decides.
@@ -101,11 +101,44 @@ def test_the_permutation_of_users_with_their_lists_is_that_of_every_way(paired: 
         p, ways = st.swapped_ratio_p(pairs[::-1]), [t(each[:, :2], each[:, 2:]) for each in tables]
     else:
         pool, chosen = np.concatenate([pairs[:6, :2], pairs[6:, 2:]]), combinations(range(u), 5)
-        p = st.permuted_ratio_p(pool[:6][::-1], pool[6:])
+        p = st.permuted_p(pool[:6][::-1], pool[6:])
         ways = [t(np.delete(pool, each, 0), pool[[*each]]) for each in chosen]
     found = t(pairs[:, :2], pairs[:, 2:]) if paired else t(pool[:6], pool[6:])
     tails = [np.mean(side * np.array(ways) >= side * found - 1e-9) for side in (1, -1)]
     assert p == pytest.approx(2 * min(tails), abs=6 * np.sqrt(min(tails) / 2**13))
+
+
+def test_the_heaviest_users_are_the_same_of_any_parts_and_permuted_with_the_sums_of_the_others() -> None:
+    rng, n, kept = np.random.default_rng(16), (900, 2_700), []
+    lists = [np.ceil(rng.pareto(1.5, size)) for size in n]
+    users = [np.stack([k * (rng.random(len(k)) < 0.5 + 0.15 * i), k], 1) for i, k in enumerate(lists)]
+    for parts in (1, 7, 40):
+        totals, keys = Totals(), [Key("arm_units", "", name, "all", METRIC) for name in "ab"]
+        for key, of in zip(keys, users, strict=True):
+            for part in np.array_split(rng.permutation(of), parts):
+                totals.add(key, part.view(np.int64).ravel())
+        kept.append([totals.kept(key, len(of)) for key, of in zip(keys, users, strict=True)])
+    for i, of in enumerate(users):
+        order = [sorted(range(len(of)), key=lambda u, of=of, c=c: (of[u, c], of[u, 1 - c], u))[-512:] for c in (0, 1)]
+        heaviest = sorted(map(tuple, of[[*{*order[0], *order[1]}]]))
+        assert len(heaviest) > 512 and all(sorted(map(tuple, each[i])) == heaviest for each in kept)
+    sums = np.array([[np.sum(of) for of in (y, y * y, k, y * k, k * k)] for y, k in (of.T for of in users)])
+    (p,) = {st.permuted_p(*each, n, sums) for each in kept}
+    pool, ways = np.concatenate(users), []
+    for _ in range(3_000):
+        left, right = (influence(of[:, 0] / of[:, 1], of[:, 1]) for of in np.split(pool, n[:1]))
+        ways.append((right.mean() - left.mean()) / np.sqrt(left.var(ddof=1) / n[0] + right.var(ddof=1) / n[1]))
+        pool = rng.permutation(pool)
+    tails = [np.mean(side * np.array(ways) >= side * ways[0]) for side in (1, -1)]
+    assert p == pytest.approx(2 * min(tails), abs=8 * np.sqrt(min(tails) / 3_000))
+
+
+def test_a_user_who_makes_most_of_the_error_has_users_permuted_however_many_lists_others_have() -> None:
+    a, b = (np.random.default_rng(seed).random(400) for seed in (1, 2))
+    a[0], lists = 1.0, np.r_[60.0, np.ones(799)]
+    row = one(apart(a=a, b=b).assign(list_count=lists))
+    assert row["effective_users_baseline"] == pytest.approx(459**2 / 3999) and np.isnan(row["adjusted_ci_low"])
+    assert row["test"] == "permutation" and "so that all count as 53 equal ones in a and as 400 equal" in row["note"]
 
 
 def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:
