@@ -17,7 +17,7 @@ Partitions = dict[str, set[tuple[str, str]]]
 #: Rows of users or of segments that are shown at most.
 MOST_ROWS = 100_000
 #: Keys that change nothing of what ``--over-time`` prints.
-_NOT_OVER_TIME = ("primary", "guardrails", "margin", "families", "primary_share", "wilcoxon", "randomization",
+_NOT_OVER_TIME = ("primary", "guardrails", "margin", "effect", "families", "primary_share", "wilcoxon", "randomization",
                   "bootstrap", "shares", "power")  # fmt: skip
 
 

@@ -259,13 +259,10 @@ def power(rows: Compared) -> st.Floats:
 @statistic()
 def users_needed(rows: Compared) -> st.Floats:
     """Users who would show a difference as large as the `margin` of the metric with that probability, by this test
-    alone; without a margin, the observed one, which is no plan for a further test. With `looks`: at a look with so many
-    users, or at the last planned look.
+    alone; without a margin, its `effect`, or else the smallest drop that a gate forbids; null without any of these.
+    With `looks`: at a look with so many users, or at the last planned look.
     """
-    tested, request, n = _with_spread(rows), rows.request, rows.n_users
-    (size, in_shares), mean = rows.margins, np.abs(rows.single_denominator.mean)
-    stated = np.where(in_shares, size * mean, size)
-    tested = replace(tested, difference=np.where(np.isnan(stated), tested.difference, stated))
+    tested, request, n = replace(_with_spread(rows), difference=rows.wanted), rows.request, rows.n_users
     if rows.has("looks"):
         return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - request.confidence, request.power))
     return st.users_needed(rows.n_users, tested.difference, tested.standard_error, request.confidence, request.power)

@@ -178,8 +178,18 @@ class Compared:
     @cached_property
     def margins(self) -> tuple[st.Floats, st.Bools]:
         """(g,) margin of the metric, NaN without one, and whether it is a share of the baseline's mean."""
-        sizes = [self.request.margins.get(key.metric, (np.nan, False)) for key in self.keys]
+        sizes = [self.request.size_of("margin", key.metric) for key in self.keys]
         return np.array([size for size, _ in sizes], float), np.array([is_share for _, is_share in sizes], bool)
+
+    @cached_property
+    def wanted(self) -> st.Floats:
+        """(g,) the margin, else the stated effect, else the smallest drop that a gate forbids, in the metric's unit."""
+        wanted = np.full(len(self.keys), np.nan)
+        for i, mean in enumerate(np.abs(self.single_denominator.mean)):
+            sizes = self.request.sizes(self.keys[i].metric, self.keys[i].segment, str(self.keys[i].candidate))
+            of_first = (size * mean if is_share else size for size, is_share, name in sizes if name == sizes[0][2])
+            wanted[i] = min(of_first, default=np.nan)
+        return wanted
 
     @cached_property
     def relative(self) -> st.Estimate:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared
 from rankmetrics_spark.comparison.arrivals import arrivals, differences
-from rankmetrics_spark.config import Comparison, Days, Gate
+from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.findings import Finding, Row
 from rankmetrics_spark.metrics import Metric
 
@@ -25,7 +25,6 @@ USERS_OF_SAMPLE = 2_000
 FEW_NEW_USERS = 0.01
 #: Baseline and candidate.
 Pair = tuple[str, str]
-_GATE, _MARGIN = "the limit of a gate", "the margin"
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ class Outlook:
         metric: Name of the metric.
         effect: In the metric's unit.
         relative_effect: The same as a share of the baseline's mean; None where it was not chosen as one.
-        limit: What names this effect: ``the limit of a gate``, ``the margin``; empty where it is a round number.
+        limit: What names this effect: ``the limit of a gate``, ``the margin``, ``the stated effect``; empty where it
+            is a round number.
         days: Further days that find it with the chosen power; None if ``furthest`` days do not.
         users: Users of the test by then; where no day is known, about as many as it needs.
         furthest: Further days that the stored ones allow to expect, or the planned looks that are left.
@@ -63,19 +63,16 @@ class Outlook:
     power: float
 
 
-def outlooks(
-    rows: Sequence[Row], users: DataFrame, days: Days, section: Comparison, metric: Metric, gates: Sequence[Gate] = ()
-) -> list[Outlook]:
+def outlooks(rows: Sequence[Row], users: DataFrame, days: Days, section: Comparison, metric: Metric) -> list[Outlook]:
     """The outlook of the open comparisons of a period; runs a small job for each of their designs, if there are any.
 
     Args:
         rows: Rows of ``comparisons`` over the period.
         users: One row per (experiment_id, user_id, evaluation_date).
         days: The period; a single day does not say who comes back.
-        section: How the rows were made.
+        section: How the rows were made: its margin, effect and gates name the effects of interest; without them, it is
+            a round number below what is found today.
         metric: The metric that decides.
-        gates: Their limits and the margin are the effects of interest; without them, it is a round number below what
-            is found today.
 
     Returns:
         At most ``MOST_PAIRS``, in the order of the rows; those whose effect is found already are left out.
@@ -86,7 +83,7 @@ def outlooks(
     for place, found in enumerate(map(Finding.of, rows)):
         # A comparison of all users on the metric that shows no difference.
         is_open = found.is_of_all and found.metric == str(metric) and found.state == "open"
-        if is_open and metric.higher_is_better is not None and (effect := _target(found, gates, metric)):
+        if is_open and metric.higher_is_better is not None and (effect := _target(found, section)):
             targets[place] = effect
     chosen = [*targets][:MOST_PAIRS]
     outlook_of: dict[int, Outlook | None] = {}
@@ -142,23 +139,19 @@ def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) ->
     return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks, section.power)
 
 
-def _target(found: Finding, gates: Sequence[Gate], metric: Metric) -> Target | None:
-    """The smallest drop that a gate or the margin names, else a round number below what is found today.
+def _target(found: Finding, section: Comparison) -> Target | None:
+    """The smallest that the margin, the effect or a gate names, else a round number below what is found today.
 
     None where what is found today is enough or not known, or where the candidate is shown to be within the margin.
     """
     mean, today = found.means[0] or 0.0, found.adjusted_minimum_detectable_effect
     if found.within_margin or not today:
         return None
-    limits: list[Target] = []
-    for gate in gates:
-        if gate.metric == metric and gate.segment == sch.EVERYONE and gate.experiment in (None, found.candidate):
-            limits += [(gate.max_drop, None, _GATE)] if gate.max_drop else []
-            share = gate.max_relative_drop
-            limits += [(share * mean, share, _GATE)] if share and mean > 0 else []
-    margin, relative = found.margin, found.relative_margin
-    limits += [(margin, None, _MARGIN)] if margin else []
-    limits += [(relative * mean, relative, _MARGIN)] if relative and mean > 0 else []
+    limits: list[Target] = [
+        (size * mean, size, name) if is_share else (size, None, name)
+        for size, is_share, name in section.sizes(found.metric, sch.EVERYONE, found.candidate)
+        if mean > 0 or not is_share
+    ]
     if limits:
         return limit if (limit := min(limits, key=lambda each: each[0]))[0] < today else None
     if mean > 0:

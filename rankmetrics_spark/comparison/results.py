@@ -35,6 +35,7 @@ def compare(
     families: str = "split",
     primary_share: float | None = None,
     margin: Mapping[str, float | str] | None = None,
+    effect: Mapping[str, float | str] | float | str | None = None,
     simultaneous: bool = False,
     ranks: bool = False,
     shares: Mapping[str, float] | None = None,
@@ -79,6 +80,7 @@ def compare(
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the
             rest.
         margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
+        effect: The difference that the test is to find: ``1%`` of the baseline's mean, a number, or these by metric.
         ranks: Which ranks each experiment may have among all, jointly at the confidence level; with all pairs.
         simultaneous: Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.

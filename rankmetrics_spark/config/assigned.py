@@ -57,6 +57,7 @@ class OfTest(fd.Section):
     primary: tuple[mx.Metric, ...] = _own("primary")
     guardrails: tuple[mx.Metric, ...] = _own("guardrails")
     margin: Mapping[str, float | str] | None = _own("margin")
+    effect: Mapping[str, float | str] | float | str | None = _own("effect")
     shares: Mapping[str, float] | None = _own("shares", "Planned share of the users of each arm.")
     first: str | None = fd.key(None, fd.day)
     last: str | None = fd.key(None, fd.day)
@@ -115,13 +116,15 @@ def check_tests(comparison: Comparison, options: Options) -> None:
 
 def of_test(request: Comparison, name: str) -> Comparison:
     """What is compared in one test, whose arms have the names that their experiments have."""
-    tests, prefix = request.tests, name + sch.NAME_OF_ARM
-    own = replace(request, **tests[name].compared if name in tests else {}, tests={}, period=None)
+    of, prefix = request.tests.get(name, OfTest()), name + sch.NAME_OF_ARM
+    own = replace(request, **of.compared, tests={}, period=None)
+    limits = (replace(gate, experiment=gate.experiment and prefix + gate.experiment) for gate in of.gates)
     return replace(
         own,
         baseline=own.baseline and prefix + own.baseline,
         candidates=tuple(prefix + arm for arm in own.candidates),
         shares=own.shares and {prefix + arm: share for arm, share in own.shares.items()},
+        gates=(*request.gates, *limits),
     )
 
 

@@ -13,6 +13,7 @@ from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 
 MOST_REPLICATES = 100_000
 MOST_COVARIATES = 8
+GATE = "the limit of a gate"
 
 
 @dataclass(frozen=True)
@@ -61,18 +62,25 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
     """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
     if not isinstance(value, Mapping) or not value:
         raise fd.refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
-    margins: dict[str, float | str] = {}
-    for name, margin in value.items():
-        metric, in_percent = _metric(path, name), isinstance(margin, str) and margin.strip().endswith("%")
-        try:
-            size = float(str(margin).strip().removesuffix("%"))
-        except ValueError:
-            size = 0.0
-        if isinstance(margin, bool) or not 0 < size < (100 if in_percent else 1e300):
-            allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
-            raise fd.refuse(f"{path}.{name}", margin, allowed)
-        margins[str(metric)] = f"{size:g}%" if in_percent else size
-    return margins
+    return {str(_metric(path, name)): _size(f"{path}.{name}", margin) for name, margin in value.items()}
+
+
+def _size(path: str, value: object) -> float | str:
+    """How large a difference is, in a metric's unit or as a text such as ``1%``."""
+    in_percent = isinstance(value, str) and value.strip().endswith("%")
+    try:
+        size = float(str(value).strip().removesuffix("%"))
+    except ValueError:
+        size = 0.0
+    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
+        allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
+        raise fd.refuse(path, value, allowed)
+    return f"{size:g}%" if in_percent else size
+
+
+def _effect(path: str, value: object) -> Mapping[str, float | str] | float | str:
+    """One size for all metrics, or that of each."""
+    return _margins(path, value) if value and isinstance(value, Mapping) else _size(path, value)
 
 
 def _cap(path: str, value: object) -> float:
@@ -129,6 +137,7 @@ class Comparison(options.SectionWithOptions):
         families: ``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the rest.
         margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
+        effect: The difference that the test is to find: ``1%`` of the baseline's mean, a number, or these by metric.
         design: ``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in
             both).
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
@@ -162,6 +171,7 @@ class Comparison(options.SectionWithOptions):
     families: str = fd.key("split", fd.choice("split", "one"))
     primary_share: float | None = fd.key(None, fd.number(0, 1, inclusive=False))
     margin: Mapping[str, float | str] | None = fd.key(None, _margins)
+    effect: Mapping[str, float | str] | float | str | None = fd.key(None, _effect)
     design: str = fd.key("auto", fd.choice("auto", "paired", "independent"))
     shared_users: str = fd.key("keep", fd.choice("keep", "drop"))
     mean_over: str = options.option("mean_over")
@@ -184,6 +194,8 @@ class Comparison(options.SectionWithOptions):
     target: str = fd.key("population", fd.choice("population", "these_queries"))
     #: What each test of the assignments has of its own: ``OfTest`` by name.
     tests: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    #: The limits of a run.
+    gates: "tuple[Gate, ...]" = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
@@ -206,24 +218,35 @@ class Comparison(options.SectionWithOptions):
         Raises:
             ConfigError: A primary metric or a guardrail is not among the metrics.
         """
-        for name in ("primary", "guardrails", "margin"):
-            err.check_known("metric", map(str, getattr(self, name) or ()), [*map(str, metrics)], self.path_of(name))
+        for name in ("primary", "guardrails", "margin", "effect"):
+            given = getattr(self, name) or ()
+            named = () if isinstance(given, (str, float)) else map(str, given)
+            err.check_known("metric", named, [*map(str, metrics)], self.path_of(name))
         others = [metric for metric in metrics if metric not in self.guardrails]
         primary = self.primary or tuple(filter(None, [mx.deciding(others)]))
         roles = {metric: sch.PRIMARY if metric in primary else sch.SECONDARY for metric in metrics}
         return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, sch.GUARDRAIL)).items()}
 
-    @property
-    def margins(self) -> dict[str, tuple[float, bool]]:
-        """Metric -> its margin, and whether it is a share of the baseline's mean.
+    def size_of(self, name: str, metric: str) -> tuple[float | None, bool]:
+        """The ``margin`` or ``effect`` of a metric, and whether it is a share of the baseline's mean.
 
-        >>> Comparison.read({"margin": {"nDCG@10": "1 %"}}).margins
-        {'ndcg@10': (0.01, True)}
+        >>> Comparison.read({"margin": {"nDCG@10": "1 %"}}).size_of("margin", "ndcg@10")
+        (0.01, True)
         """
-        return {
-            name: (float(size.removesuffix("%")) / 100, True) if isinstance(size, str) else (size, False)
-            for name, size in (self.margin or {}).items()
-        }
+        given = getattr(self, name)
+        size = given.get(metric) if isinstance(given, Mapping) else given
+        return (float(size.removesuffix("%")) / 100, True) if isinstance(size, str) else (size, False)
+
+    def sizes(self, metric: str, segment: str, candidate: str) -> list[tuple[float, bool, str]]:
+        """What is to be found: the margin, the effect, and what gates forbid, each as in ``size_of``, with its name."""
+        found = [
+            (*self.size_of("margin", metric), "the margin"),
+            (*self.size_of("effect", metric), "the stated effect"),
+        ]
+        for gate in self.gates:
+            if (str(gate.metric), gate.segment) == (metric, segment) and gate.experiment in (None, candidate):
+                found += [(gate.max_drop, False, GATE), (gate.max_relative_drop, True, GATE)]
+        return [(size, is_share, name) for size, is_share, name in found if size]
 
 
 @dataclass(frozen=True)
@@ -315,7 +338,7 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
 
 
 def with_primary(comparison: Comparison, metrics: Sequence[mx.Metric], limits: Sequence[Gate]) -> Comparison:
-    """The comparison, and its tests, with the metric of the first gate as primary one, unless others are given.
+    """The comparison with the gates, and with its tests the first one's metric as primary, unless others are given.
 
     Raises:
         ConfigError: A primary metric or a guardrail is not among the metrics.
@@ -330,7 +353,7 @@ def with_primary(comparison: Comparison, metrics: Sequence[mx.Metric], limits: S
         tests = {name: gated(own, own.gates) for name, own in comparison.tests.items()}
         comparison = replace(gated(comparison, limits), tests=tests)
     comparison.roles(metrics)
-    return comparison
+    return replace(comparison, gates=tuple(limits))
 
 
 def check_gates(limits: Sequence[Gate], metrics: Sequence[mx.Metric], comparison: Comparison) -> None:

@@ -193,7 +193,8 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
 
 
 #: Type of a checked value -> what JSON may have for it.
-_TYPES: dict[object, str] = {tuple: "array string integer", str: "string integer", Mapping: "object", bool: "boolean"}
+_TYPES: dict[object, str] = {tuple: "array string integer", str: "string integer", float: "number string",
+                             Mapping: "object", bool: "boolean"}  # fmt: skip
 
 
 def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str, Any]:

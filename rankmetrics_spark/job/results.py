@@ -211,7 +211,7 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, e
         n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
     metrics, outlook = plan.scoring.metrics, []
     if earlier.days is not None and earlier.dated is not None:
-        outlook = rep.outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
+        outlook = rep.outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics)
     return [*rep.verdict_of(rows, metrics, n_more), *outlook, *rep.sentences_of_period(earlier.days)]
 
 

@@ -155,6 +155,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     config = record.get("config") or {}
     # The period of the run is that of the page, and not asked for twice.
     section = cfg.Comparison.read({**(config.get("comparison") or {}), "period": None})
+    section = replace(section, gates=cfg.gates("gates", config.get("gates") or ()))
     segments = {name: name for name in (config.get("source") or {}).get("segments") or () if name in users.columns}
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     before = _before(users, section, days)
@@ -198,9 +199,8 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
-    gates = [cfg.Gate.read(gate) for gate in config.get("gates") or ()]
     of_all = [dict(found.row) for found in draft.compared]
-    draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics, gates))
+    draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
     dates, experiments = days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS]
@@ -209,12 +209,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
 
 
 def outlook_of(
-    rows: Records,
-    users: DataFrame,
-    days: cfg.Days,
-    section: cfg.Comparison,
-    metrics: fd.Metrics,
-    gates: Sequence[cfg.Gate] = (),
+    rows: Records, users: DataFrame, days: cfg.Days, section: cfg.Comparison, metrics: fd.Metrics
 ) -> list[str]:
     """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
 
@@ -224,13 +219,12 @@ def outlook_of(
         days: The days of the period.
         section: How the rows were made.
         metrics: In the order of the run.
-        gates: Limits of drops, which are the effects of interest.
     """
     metric = Figures((), rows).deciding_of(metrics)
     # How fast clusters, or triggered users, arrive is not counted.
     if metric is None or section.cluster is not None or section.trigger is not None:
         return []
-    return [verdict.outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
+    return [verdict.outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric)]
 
 
 #: Keys of a comparison that a command gives anew.

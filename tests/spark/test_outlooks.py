@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,10 @@ def test_the_rate_is_that_of_a_plan_from_the_same_users(spark: SparkSession, pai
     ratio = [error / errors[5] for error in errors[6:]]
     for place in (3, 9):
         middle = (ratio[place] + ratio[place - 1]) / 2
-        gates = [Gate.read({"metric": "ap", "max_drop": open_rows[0]["adjusted_minimum_detectable_effect"] * middle})]
-        result = outlooks(open_rows[:1], users, PERIOD, SECTION, AP, gates)[0]
-        assert (result.candidate, result.baseline, result.limit, result.furthest) == (
-            "b",
-            "a",
-            "the limit of a gate",
-            12,
-        )
+        gates = (Gate.read({"metric": "ap", "max_drop": open_rows[0]["adjusted_minimum_detectable_effect"] * middle}),)
+        result = outlooks(open_rows[:1], users, PERIOD, replace(SECTION, gates=gates), AP)[0]
+        assert (result.candidate, result.baseline) == ("b", "a")
+        assert (result.limit, result.furthest) == ("the limit of a gate", 12)
         assert result.days == place + 1
         growth = days[6 + place]["users"] / today["users"]
         assert result.users == pytest.approx(open_rows[0]["n_users"] * growth, rel=0.01)
@@ -98,8 +95,9 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
     today = row["adjusted_minimum_detectable_effect"]
 
     def outlooks_of(more: dict[str, Any], days: Days = PERIOD, metric: str = "ap", *gates: dict[str, Any]) -> list[Any]:
-        limits = [Gate.read({"metric": "ap"} | gate) for gate in gates]
-        return outlooks([row | more], users, days, SECTION, parse(metric), limits)
+        asked = {name: {metric: more[name]} for name in ("margin", "effect") if name in more}
+        section = replace(SECTION, **asked, gates=tuple(Gate.read({"metric": "ap"} | gate) for gate in gates))
+        return outlooks([row | more], users, days, section, parse(metric))
 
     assert len(outlooks_of({})) == 1
     for more in (
@@ -132,15 +130,14 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
     assert (of_gate.effect, of_gate.limit) == (pytest.approx(0.4 * today), "the limit of a gate")
     assert of_gate.relative_effect == 0.4 * today / mean
     assert outlooks_of({}, PERIOD, "ap", {"max_drop": 1.1 * today}) == []
-    # The margin of the metric, in its unit or as a share; nothing where the candidate is shown to be within it.
-    for margin, expected in (
-        ({"margin": 0.3 * today}, None),
-        ({"relative_margin": 0.3 * today / mean}, 0.3 * today / mean),
-    ):
-        (of_margin,) = outlooks_of(margin, PERIOD, "ap", *gates)
-        assert (of_margin.effect, of_margin.limit) == (pytest.approx(0.3 * today), "the margin")
-        assert of_margin.relative_effect == expected
-        assert outlooks_of(margin | {"within_margin": "no worse"}) == []
+    # The margin or effect of the metric, in its unit or as a share; nothing where it is shown to be within the margin.
+    share = 0.3 * today / mean
+    for name, limit, size in (("margin", "the margin", 0.3 * today), ("margin", "the margin", f"{100 * share}%"),
+                              ("effect", "the stated effect", 0.3 * today)):  # fmt: skip
+        (stated,) = outlooks_of({name: size}, PERIOD, "ap", *gates)
+        assert (stated.effect, stated.limit) == (pytest.approx(0.3 * today, rel=1e-5), limit)
+        assert stated.relative_effect == (pytest.approx(share, rel=1e-5) if isinstance(size, str) else None)
+        assert outlooks_of({name: size, "within_margin": "no worse"}) == []
 
 
 def config(folder: Path, out: Path, day: str, **more: Any) -> Path:

@@ -109,8 +109,9 @@ def test_households_that_are_in_both_experiments_are_paired() -> None:
 
 def test_clusters_of_one_user_are_the_users_to_the_bit() -> None:
     users = households(5)
-    plain = compared(users, Comparison("a"))[PAIR]
-    result = of_clusters(users.assign(household="of " + users["user"]))[PAIR]
+    plain = compared(users, Comparison("a", effect=0.1))[PAIR]
+    result = of_clusters(users.assign(household="of " + users["user"]), effect=0.1)[PAIR]
+    assert plain["users_needed"] > 0
     assert {name: result[name] for name in plain} == plain
 
 

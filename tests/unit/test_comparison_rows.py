@@ -305,7 +305,8 @@ def test_users_without_a_value_count_for_the_planned_shares() -> None:
 def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_users() -> None:
     rng = np.random.default_rng(13)
     arms = {"t:a": rng.normal(1, 1, 90), "t:b": rng.normal(3, 1, 60), "s:a": rng.normal(1, 1, 20)}
-    tests = {"t": OfTest(baseline="a", shares={"a": 1, "b": 1})}
+    gate = {"metric": us.METRIC, "max_drop": 0.5, "experiment": "b"}
+    tests = {"t": OfTest(baseline="a", shares={"a": 1, "b": 1}, gates=gate)}
     request = us.question(Comparison("control", tests=tests), by_test=True)
     totals = us.totals_of(us.user_rows(us.apart(**arms)), Comparison())
     for name, n in {"t:a": 100, "t:b": 100, "t:c": 100, "s:a": 20}.items():
@@ -318,6 +319,9 @@ def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_
         stats.ttest_ind(arms["t:b"], arms["t:a"], equal_var=False).pvalue
     )
     assert np.isnan(row["difference_per_assigned"])  # no list is no value of AP
+    error = np.sqrt(stats.sem(arms["t:a"]) ** 2 + stats.sem(arms["t:b"]) ** 2)
+    quantiles = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    assert row["users_needed"] == np.ceil(150 * (quantiles * error / 0.5) ** 2)
     as_gain = {
         key._replace(metric="dcg@10") if key.metric == us.METRIC else key: sums for key, sums in parts["t"].sums.items()
     }

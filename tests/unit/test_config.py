@@ -199,7 +199,7 @@ def test_a_share_may_be_a_percentage() -> None:
     result = cfg.Config.read({"metrics": "ap", "source": LOGS, "quality": {"gates": rates}, **rest})
     assert result.quality.gates["tie_rate"] == {"warn": 0.02} and result.quality.gates["rows"]["fail_change"] == 0.5
     assert (result.options.confidence, result.comparison.shares) == (0.9, {"a": 0.999, "b": 0.001})
-    assert result.gates[0].max_relative_drop == 0.015
+    assert result.gates[0].max_relative_drop == 0.015 and result.comparison.gates == result.gates
 
 
 @pytest.mark.parametrize(("source", "judgements", "expected"), json_cases("formats without types"))
@@ -274,7 +274,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                     "gates": {}, "on_broken_split": "fail"},
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
                        "correction": "holm", "ranks": False, "simultaneous": False, "primary": [], "guardrails": [],
-                       "families": "split", "primary_share": None, "margin": None, "design": "auto",
+                       "families": "split", "primary_share": None, "margin": None, "effect": None, "design": "auto",
                        "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "trigger": None, "cap": None, "strata": [], "covariates": [],
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "shares": None,

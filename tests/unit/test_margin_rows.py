@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans, ttost_ind, ttost_paired
 
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.config import Comparison, Gate
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, html, verdict_of
@@ -38,11 +38,27 @@ def test_a_paired_row_has_the_p_values_of_statsmodels(margin: float) -> None:
     assert row["p_equivalent"] == pytest.approx(p, rel=1e-9)
     assert row["p_no_worse"] == pytest.approx(lower[1], rel=1e-9)
     assert (row["margin"], np.isnan(row["relative_margin"])) == (margin, True)
-    # Users who would show a difference of the margin, and not the observed one.
-    share, quantiles = row_of(table({"a": a, "b": b}), margin, True), stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
-    for each, effect in ((row, margin), (share, margin * a.mean())):
-        assert each["users_needed"] == np.ceil(len(a) * (quantiles * stats.sem(b - a) / effect) ** 2)
     assert row["worst_case"] == -row["ci_low"] and np.isnan(row["relative_worst_case"])
+
+
+def test_users_needed_are_for_the_margin_else_the_effect_else_what_a_gate_forbids() -> None:
+    a, b = same()
+    limits = [{"max_relative_drop": 0.02}, {"max_drop": 0.03, "experiment": "b"}, {"max_drop": 0.0}]
+    others = ({"segment": "country=de"}, {"experiment": "c"}, {"metric": "rr"})
+    every = [*limits, *({"max_drop": 0.001, **other} for other in others)]
+    gates = tuple(Gate(**{"metric": METRIC, **limit}) for limit in every)
+    for asked, effect in (
+        ({}, np.nan),
+        ({"effect": {"rr": 0.01}}, np.nan),
+        ({"gates": gates}, 0.02 * a.mean()),
+        ({"gates": gates, "effect": {METRIC: 0.04}}, 0.04),
+        ({"gates": gates, "effect": "4%"}, 0.04 * a.mean()),
+        ({"effect": 0.005, "margin": {METRIC: 0.01}}, 0.01),
+        ({"effect": 0.005, "margin": {METRIC: "3%"}}, 0.03 * a.mean()),
+    ):
+        # Whatever was observed.
+        needed = len(a) * ((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) * stats.sem(b - a) / effect) ** 2
+        np.testing.assert_equal(one(table({"a": a, "b": b}), **asked)["users_needed"], np.ceil(needed))
 
 
 @pytest.mark.parametrize("margin", [0.01, 0.3])
@@ -250,20 +266,25 @@ def test_a_margin_claims_no_win_and_no_loss_that_the_corrected_test_does_not_sho
 
 
 def test_margins_are_read_as_people_write_them() -> None:
-    section = Comparison.read({"margin": {"nDCG@10": "1 %", "ap@5": 0.02, "p@5": "0.5%"}})
-    assert section.margins == {"ndcg@10": (0.01, True), "ap@5": (0.02, False), "p@5": (0.005, True)}
-    assert section.margin == {"ndcg@10": "1%", "ap@5": 0.02, "p@5": "0.5%"}
-    assert Comparison.read({"margin": section.margin}) == section
+    sizes = {"ndcg@10": (0.01, True), "ap@5": (0.02, False), "p@5": (0.005, True), "rr": (None, False)}
+    for name in ("margin", "effect"):
+        section = Comparison.read({name: {"nDCG@10": "1 %", "ap@5": 0.02, "p@5": "0.5%"}})
+        assert {metric: section.size_of(name, metric) for metric in sizes} == sizes
+        given = getattr(section, name)
+        assert given == {"ndcg@10": "1%", "ap@5": 0.02, "p@5": "0.5%"} and Comparison.read({name: given}) == section
+    assert Comparison.read({"effect": "0.5 %"}).size_of("effect", "rr") == (0.005, True)
 
 
 @pytest.mark.parametrize("margin", [{"ap@5": 0}, {"ap@5": "-1%"}, {"ap@5": "100%"}, {"ap@5": True}, {"ap@5": "a bit"}])
 def test_a_margin_is_above_0(margin: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=r"comparison.margin.ap@5 is .*; allowed: a number above 0 in the unit"):
-        Comparison.read({"margin": margin})
+    for given in ({"margin": margin}, {"effect": margin["ap@5"]}):
+        with pytest.raises(ConfigError, match=r"(margin.ap@5|effect) is .*; allowed: a number above 0 in the unit"):
+            Comparison.read(given)
 
 
 def test_margins_are_a_mapping_of_metrics_of_the_run() -> None:
     with pytest.raises(ConfigError, match=r"comparison.margin is 0.01; allowed: a mapping of metrics to their margins"):
         Comparison.read({"margin": 0.01})
-    with pytest.raises(ConfigError, match=r"comparison.margin: unknown metric 'rr'"):
-        Comparison.read({"margin": {"rr": 0.1}}).roles([parse("ap@5")])
+    for name in ("margin", "effect"):
+        with pytest.raises(ConfigError, match=rf"comparison.{name}: unknown metric 'rr'"):
+            Comparison.read({name: {"rr": 0.1}}).roles([parse("ap@5")])

@@ -21,7 +21,7 @@ TABLES = {"self", "impressions", "judgements", "machine_judgements", "events", "
 """Parameters that are tables, or a section of a config as it is."""
 ELSEWHERE = {
     "Options": {"judged", "with_machine", "with_events", "with_assignments", "paths"},
-    "Comparison": {"cuped", "tests"},
+    "Comparison": {"cuped", "tests", "gates"},
     "Quality": {"repeated_items", "on_broken_split"},
 }
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""

@@ -175,8 +175,8 @@ def test_the_standard_error_is_that_of_a_bootstrap_over_users() -> None:
 def test_with_one_list_per_user_both_means_are_the_same_to_the_bit() -> None:
     (a, _), (b, _) = heavy_users(30, 8), heavy_users(40, 9)
     users = apart(a=a, b=b)
-    over_users = compared(users, Comparison("a"))[PAIR]
-    over_lists = one(users.assign(list_count=1.0))
+    over_users = compared(users, Comparison("a", effect=0.1))[PAIR]
+    over_lists = one(users.assign(list_count=1.0), effect=0.1)
     told_apart = {"mean_over", *(name for name in over_lists if name.startswith(("n_lists", "effective_users")))}
     assert {name: value for name, value in over_lists.items() if name not in told_apart} == {
         name: value for name, value in over_users.items() if name not in told_apart

@@ -130,7 +130,7 @@ def test_further_columns_are_those_that_hold_a_value() -> None:
     powered = [row | {"power": 0.8, "minimum_detectable_effect": 0.1, "users_needed": 9} for row in rows]
     titles = rep.payload_of(rep.Figures([mean(name) for name in ("control", "a", "b")], powered))["furtherColumns"]
     assert [each["title"] for each in titles if "needed" in each["title"] or "detectable" in each["title"]] == [
-        "detectable, one test (80 % power)", "users needed for the margin, else for what was observed (80 % power)",
+        "detectable, one test (80 % power)", "users needed for the margin, effect or gate (80 % power)",
     ]  # fmt: skip
     assert actual["further"]["p_wilcoxon"] == [0.0, None] and actual["further"]["bootstrap_ci_high"] == [None, 0.333333]
     nobody = [row | {"wins": 0} for row in rows]
