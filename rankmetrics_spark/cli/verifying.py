@@ -20,13 +20,14 @@ def verify(
     The output is only read. Ends with exit code 6 at a difference, and names the first one; with 3 if an input is gone.
     """
     day = opts.dates_of(date, None, None)["date"]
-    document, stored = cfg.read_document(config) if config else None, source == "user_metrics"
-    if stored and (config or without):
-        raise err.ConfigError("--from user_metrics reads no inputs; allowed: --config and --without without it")
+    document, of_log = cfg.read_document(config) if config else None, source == "lists"
+    if source != "inputs" and (without or (config and not of_log)):
+        not_read = ("log; allowed: " if of_log else "inputs; allowed: --config and ") + "--without without it"
+        raise err.ConfigError(f"--from {source} reads no {not_read}")
     choice = choose(engine, master)
     if not choice.here:
         raise err.ConfigError("the engine is on another machine; allowed: an engine that runs here, or --engine sail")
-    asked = sink, day, document, without, stored
+    asked = sink, day, document, without, source
     result = opts.on_job(choice, lambda job, spark: job.verify(spark, *asked))
     rep.LIST_PRINTERS[style](result.rows)
     opts.say.lines(*result.in_words())

@@ -263,7 +263,7 @@ def _evaluate(context: Context) -> Outcome:
             context.record.entries["notes"] += results.kept_beside(store, every_partition)
             if context.stored is None:
                 sinks.refuse_other_convention(store, every_partition, *context.convention)
-            else:
+            elif context.store_for is None:  # a verification says itself what differs
                 context.stored.refuse_replaced(store)
                 context.stored.refuse_other_lists(counts)
             results.refuse_comparison(config, counts, store.pointers, tables.by_test)

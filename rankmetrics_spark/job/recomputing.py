@@ -13,7 +13,7 @@ from rankmetrics_spark.config import ENDINGS, Config, Sink, dates_in_words, load
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
-from rankmetrics_spark.job.verifying import first_difference, rows_of_run
+from rankmetrics_spark.job.verifying import first_difference, has_lists, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
@@ -35,6 +35,7 @@ class StoredDay:
         before: Its config.
         replaced: Whether its values are replaced, and not kept: there is another convention, or are other judgements.
         judged: Where other judgements are.
+        cure: What to do where stored lists do not serve.
     """
 
     pointer: Pointer
@@ -42,6 +43,7 @@ class StoredDay:
     before: Config
     replaced: bool
     judged: str | None = None
+    cure: str = FROM_LOG
 
     def rows(self, store: sinks.Store, table: str) -> DataFrame:
         """The rows of a table on the date."""
@@ -53,7 +55,7 @@ class StoredDay:
         judged = judgements_of(store.spark, config)
         tables = tables_on_record(store.spark, config, self.record, judged)
         if lacking := next(self._lacking(tables.plan, before), ""):
-            raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {FROM_LOG}")
+            raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {self.cure}")
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
         record.add_inputs(config, {"judgements": judged})
@@ -162,8 +164,8 @@ def recompute(
     chosen = {date: each for date, each in sorted(pointers.items()) if first <= date <= last}
     records = known_runs(store, min(chosen, default=first), pointers)
     # One run has the lists of a date: those of another run, of other experiments, are not beside them.
-    if without := [date for date, each in chosen.items() if not _has_lists(each)]:
-        raise InputError.of("no_stored_lists", dates=dates_in_words(without), cure=FROM_LOG)
+    if without := [date for date, each in chosen.items() if not has_lists(each)]:
+        raise InputError.of("no_stored_lists", dates=dates_in_words(without), done="recomputed", cure=FROM_LOG)
     days: list[tuple[StoredDay, Config]] = []
     for date, pointer in chosen.items():
         record = with_config(store, records, pointer.entries[0].run_id)
@@ -192,7 +194,3 @@ def recompute(
         for file in files:  # without examples, which are in the log
             rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
     return outcomes
-
-
-def _has_lists(pointer: Pointer) -> bool:
-    return len(pointer.entries) == 1 and "columns" in pointer.entries[0].tables.get(sch.LISTS, {})

@@ -38,6 +38,9 @@ OF_OTHER_DAYS = ("comparisons", "checks")
 OF_USERS = ("n_users", "users_without_relevant", "users_left_out", "sample_ratio", "days")
 OF_USERS_OR_GATES = f"{sch.METRIC} IS NOT NULL OR name IN {OF_USERS}"
 _PUBLISHED = "_is_published"
+#: What is read unless another source is named.
+INPUTS = "inputs"
+_FROM_INPUTS = "allowed: --from inputs --without FILE, or --from user_metrics"
 
 
 @dataclass(frozen=True)
@@ -49,23 +52,23 @@ class Verified:
         rows: A row for each table of each run: its rows, and how far they are the same.
         other: Why values were compared within bounds, and not to the bit; empty where every bit was compared.
         uncovered: What no digest covers, and what was not shown.
-        stored: Whether it was derived from ``user_metrics``, without the inputs.
+        source: What it was derived from: ``inputs``, ``user_metrics`` or ``lists``.
     """
 
     date: str
     rows: list[dict[str, Any]] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
     uncovered: list[str] = field(default_factory=list)
-    stored: bool = False
+    source: str = INPUTS
 
     def in_words(self) -> list[str]:
         """What was shown, a sentence each."""
         how = f"within 1e-12 (intervals 1e-10), not to the bit: {'; '.join(self.other)}" if self.other else "to the bit"
         what = f"{self.date} was derived again: every table is the same {how}"
-        if self.stored:
+        if self.source != INPUTS:
             names = ", ".join(dict.fromkeys(row["table"] for row in self.rows))
-            what = f"{self.date}: what follows from user_metrics was derived again, and is the same {how}: {names}"
-            what += "; that user_metrics follows from the inputs was not shown"
+            what = f"{self.date}: what follows from {self.source} was derived again, and is the same {how}: {names}"
+            what += f"; that {self.source} follow{'s' * (self.source != sch.LISTS)} from the inputs was not shown"
         return [what, *self.uncovered]
 
 
@@ -99,7 +102,7 @@ def verify(
     date: str | None = None,
     document: Mapping[str, object] | None = None,
     without: str | None = None,
-    stored: bool = False,
+    source: str = INPUTS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Verified:
     """Derive what is published on a date again, and compare every table; the output is only read.
@@ -110,7 +113,8 @@ def verify(
         date: By default the newest date that is published.
         document: A config instead of the one on record, for secrets that this hides, and inputs in other places.
         without: File with the ids of users who were erased, one a line: what is derived is derived without them.
-        stored: Derive what follows from the published ``user_metrics``, without the inputs.
+        source: What is read: the ``inputs``, or what is published in ``user_metrics`` or ``lists``; beside lists, the
+            judgements.
         progress: Called with a short description before each step.
 
     Raises:
@@ -127,17 +131,20 @@ def verify(
         more = f"; and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
         raise DifferenceError("; ".join(found[:MOST_NAMED]) + more)
     records = known_runs(store, date, pointers)
-    verified = Verified(date, uncovered=uncovered, stored=stored)
+    verified = Verified(date, uncovered=uncovered, source=source)
+    others = (
+        f"allowed: rankmetrics verify {'--table' if sink.table else '--output'} {shlex.quote(store.path)} --date {date}"
+    )
+    if source == sch.LISTS and not has_lists(pointers[date]):
+        cure = f"{others}, from the inputs, or --from user_metrics"
+        raise InputError.of("no_stored_lists", dates=date, done="derived from lists", cure=cure)
     ids = None if without is None else ids_in(spark, "--without", without)
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
         record = with_config(store, records, entry.run_id)
-        if record.get(sch.ERASED) and ids is None and not stored:
-            option = "--table" if sink.table else "--output"
-            raise ConfigError(
-                f"{UNITS} were erased from run {entry.run_id}; allowed: rankmetrics verify {option} "
-                f"{shlex.quote(store.path)} --date {date} --without FILE, with an id per line, or --from user_metrics"
-            )
+        if record.get(sch.ERASED) and ids is None and source == INPUTS:
+            cure = f"{others} --without FILE, with an id per line, or --from user_metrics"
+            raise ConfigError(f"{UNITS} were erased from run {entry.run_id}; {cure}")
         with TemporaryDirectory(prefix="rankmetrics-verify-") as folder:
             # Earlier versions did not write down what they saw: what was published before.
             before = (
@@ -145,10 +152,10 @@ def verify(
             )
             seen = record.get(DAYS_SEEN, sorted({str(each[sch.DATE]) for each in before} - {date}))
             of_run = _Derived(spark, store, pointers[date], entry, record, Path(folder), seen)
-            if stored:
+            if source == "user_metrics":
                 of_run.follow(records, verified)
             else:
-                of_run.compare(of_run.again(records, document, ids), verified)
+                of_run.compare(of_run.again(records, document, ids, source), verified)
     return verified
 
 
@@ -194,24 +201,32 @@ class _Derived:
         return partial(_Scratch, self.spark, str(self.folder), of=self.store, seen=seen)
 
     def again(
-        self, records: Mapping[str, Mapping[str, Any]], document: Mapping[str, object] | None, without: DataFrame | None
+        self,
+        records: Mapping[str, Mapping[str, Any]],
+        document: Mapping[str, object] | None,
+        without: DataFrame | None,
+        source: str,
     ) -> dict[str, Any]:
-        """Run it in the temporary folder; return the new record."""
-        from rankmetrics_spark.job import run
+        """Run it in the temporary folder, over its inputs or the stored lists; return the new record."""
+        from rankmetrics_spark.job import StoredDay, run
 
         date, run_id = self.pointer.date, self.entry.run_id
-        if document is None and HIDDEN in json.dumps(self.record["config"], default=str):
+        then = self.record["config"]
+        if document is None and HIDDEN in json.dumps(then["judgements"] if source == sch.LISTS else then, default=str):
             raise ConfigError(f"{record_path(run_id)} hides secrets of its config; allowed: --config with it")
         # Settings that had no effect there may be refused here.
-        refused, written = self.record.get("refused_settings") or (), self.record["config"]
-        kept = {name: value for name, value in written.get("spark", {}).items() if name not in refused}
-        given: Mapping[str, object] = document or {**written, "spark": kept}
+        refused = self.record.get("refused_settings") or ()
+        kept = {name: value for name, value in then.get("spark", {}).items() if name not in refused}
         # A key that an older version did not have counts as its default.
-        recorded, config = (load({**each, **self._place}, date=date) for each in (written, given))
+        each = (then, document or {**then, "spark": kept})
+        recorded, config = (load({**one, **self._place}, date=date) for one in each)
         if changed := [*_other_keys(as_dict(recorded), as_dict(config))]:
             raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         try:
-            return run(self.spark, config, store_for=self._scratch(records), without=without).record
+            stored = (
+                StoredDay(self.pointer, self.record, recorded, True, cure=_FROM_INPUTS) if source == sch.LISTS else None
+            )
+            return run(self.spark, config, store_for=self._scratch(records), without=without, stored=stored).record
         except (MetricGateError, QualityError) as error:
             if error.published is not None:
                 return dict(error.published.record)
@@ -229,10 +244,18 @@ class _Derived:
         facts = {table: each["columns"] for table, each in pointer.entries[0].tables.items()}
         derived = {table: rows_of_run(store, pointer, self.entry, table, columns) for table, columns in facts.items()}
         only = {}
+        if verified.source == sch.LISTS:
+            read = [name for name in (sch.LISTS, "quarantine") if derived.pop(name, None) is not None]
+            others = ["which rows were left out, and that the log has the digests on record"]
+            others += ["events"] * ("events" in self.record)
+            judged = "; judgements were read as before" * (self.record["config"]["judgements"] is not None)
+            verified.uncovered.append(f"not shown, since they need the inputs: {', '.join([*read, *others])}{judged}")
         if sch.ERASED in self.record:
             only = {"checks": OF_USERS_OR_GATES}
             verified.uncovered.append("checks of rates: where users were erased, counts that no table tells stay")
-        self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED], only)
+        self._compare(
+            derived, again, verified, [*_other_inputs(self.record, again, verified.source)][:MOST_NAMED], only
+        )
         if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
             verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
 
@@ -274,7 +297,7 @@ class _Derived:
         apart = [name for name in EXACT_IF_SAME if then.get(name) != now[name]]
         other = [f"{name} {then.get(name)} on record, {now[name]} here" for name in apart]
         facts, rows = self.entry.tables, []
-        names = tables if verified.stored else dict.fromkeys((*facts, *tables))
+        names = tables if verified.source != INPUTS else dict.fromkeys((*facts, *tables))
         for table in sorted(names, key=lambda table: table in OF_OTHER_DAYS):
             had, fields = (
                 facts.get(table, {}).get("columns", {}),
@@ -282,7 +305,8 @@ class _Derived:
             )
             has = {each.name: each.dataType.simpleString() for each in fields if each.name not in sch.PARTITION}
             # Where users are read, others are known of the assignments alone.
-            had = {name: kind for name, kind in had.items() if name != sch.RUN and (name in has or not verified.stored)}
+            read = verified.source != "user_metrics"
+            had = {name: kind for name, kind in had.items() if name != sch.RUN and (name in has or read)}
             if gone := sorted({*had.items()} - {*has.items()}):
                 differences.append(f"{table}: the column {gone[0][0]} is not derived again, or of another type")
                 break
@@ -316,6 +340,11 @@ def as_seen(pointers: Mapping[str, Pointer], date: str, run: str, days: Collecti
     if before := tuple(each for day in {date} & {*pointers} for each in pointers[day].entries if each.run_id < run):
         seen[date] = replace(pointers[date], entries=before)
     return seen
+
+
+def has_lists(pointer: Pointer) -> bool:
+    """Whether the lists of all experiments of a date are stored."""
+    return len(pointer.entries) == 1 and "columns" in pointer.entries[0].tables.get(sch.LISTS, {})
 
 
 def rows_of_run(
@@ -352,7 +381,7 @@ def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
             yield f"{path} is {then.get(path)} on record, and {now.get(path)} now"
 
 
-def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any], source: str) -> Iterator[str]:
     """The inputs that are not as on record, by the digests and counts of both records."""
     others = []
     for name in ("judgements", "machine_judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
@@ -363,15 +392,16 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
             yield f"the {name.replace('_', ' ')} are not those on record"
     null = {None: sch.NULL_PARTITION}
     counts = [{null.get(name, name): n for name, n in each["experiments"].items()} for each in (then, now)]
-    log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"))))
+    log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"), "has")))
+    log = "the stored lists and rows left out have" if source == sch.LISTS else log
     # Assignments say whose rows these are; events, and judgements that are looked up, say their grades.
     for name in dict.fromkeys((*counts[0], *counts[1])) if "assignments" not in others else ():
         before, after = (each.get(name, {}) for each in counts)
         if (n := before.get("rows", 0)) != (m := after.get("rows", 0)):
-            yield f"{log} has {m:,} rows of experiment '{name}', and {n:,} are on record"
+            yield f"{log} {m:,} rows of experiment '{name}', and {n:,} are on record"
         graded_by = {"events", *["judgements"] * ("top_items" in before)}
         if n == m and before.get("digest", "") not in ("", after.get("digest")) and not graded_by & {*others}:
-            yield f"{log} has as many rows of experiment '{name}' as on record, but others"
+            yield f"{log} as many rows of experiment '{name}' as on record, but others"
 
 
 def first_difference(table: str, published: DataFrame, derived: DataFrame, *, exact: bool) -> str:

@@ -129,7 +129,7 @@ def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, t
     verified = verify(spark, request.sink)
     assert {row["table"] for row in verified.rows} == {*done.record["tables"]} and not verified.other
     # Without the assignments, which say how many there are and who is compared, the means follow from the users.
-    verified = verify(spark, request.sink, stored=True)
+    verified = verify(spark, request.sink, source="user_metrics")
     assert [row["table"] for row in verified.rows] == ["experiment_metrics"]
     (said,) = verified.uncovered
     assert "inputs: checks, comparisons, quarantine, user_days (they read the assignments)" in said

@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rankmetrics_spark.job import recompute, verify
 from rankmetrics_spark.report import figures_of_output, write_page
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, config, exact, parquet, random_log
+from tests.spark.test_verify import contents
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "checks", "quarantine", "lists")
 OLD = ["ap@5", "ndcg@10", "rr"]
@@ -82,8 +84,17 @@ def test_a_metric_from_stored_lists_is_that_of_the_log(
     published(spark, log, other, sections, metrics=[*sections["metrics"], *added])
     recompute(spark, Sink(path=str(out)), added, dates=(DATE, None))
     same(spark, out, other)
-    # And the record is that of a run which the log gives again.
+    # And the record is that of a run which the log gives again, and the lists without it.
     assert verify(spark, Sink(path=str(out))).other == []
+    shutil.rmtree(log)
+    before = contents(out)
+    result = verify(spark, Sink(path=str(out)), source="lists")
+    assert {row["table"] for row in result.rows} == {*TABLES} - {"quarantine", "lists"} and not result.other
+    assert result.uncovered == [
+        "not shown, since they need the inputs: lists, quarantine, which rows were left out, and that the log has the "
+        "digests on record"
+    ]
+    assert contents(out) == before
 
 
 @pytest.mark.parametrize(

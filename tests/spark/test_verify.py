@@ -58,10 +58,10 @@ def published(spark: SparkSession, tmp_path: Path, **more: Any) -> Outcome:
     return run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", **sections))
 
 
-def again(spark: SparkSession, tmp_path: Path, document: dict[str, Any] | None = None) -> str:
+def again(spark: SparkSession, tmp_path: Path, document: dict[str, Any] | None = None, source: str = "inputs") -> str:
     """The sentence of the difference that is found."""
     with pytest.raises(DifferenceError) as error:
-        verify(spark, Sink(path=str(tmp_path / "out")), document=document)
+        verify(spark, Sink(path=str(tmp_path / "out")), document=document, source=source)
     assert error.value.exit_code == 6
     return str(error.value)
 
@@ -224,12 +224,13 @@ def test_a_config_and_an_input_elsewhere(spark: SparkSession, tmp_path: Path) ->
 def test_with_another_package_values_are_compared_within_bounds(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    published(spark, tmp_path)
+    published(spark, tmp_path, sink={"path": str(tmp_path / "out"), "lists": True})
     now = rankmetrics_spark.__version__
     monkeypatch.setattr(rankmetrics_spark, "__version__", "9.9.9")
-    code, out, err = call("verify", "-o", tmp_path / "out", "--format", "json")
-    assert code == 0 and {row["the same"] for row in json.loads(out)} == {"within bounds"}
-    assert f"not to the bit: rankmetrics_spark {now} on record, 9.9.9 here" in err
+    for source in ("inputs", "user_metrics", "lists"):
+        code, out, err = call("verify", "-o", tmp_path / "out", "--format", "json", "--from", source)
+        assert code == 0 and {row["the same"] for row in json.loads(out)} == {"within bounds"}
+        assert f"not to the bit: rankmetrics_spark {now} on record, 9.9.9 here" in err
     rewritten(tmp_path / "log", moved)
     code, _, err = call("verify", "-o", tmp_path / "out")
     assert code == 6 and f"derived with rankmetrics_spark {now} on record, 9.9.9 here" in err
@@ -284,10 +285,46 @@ def test_a_row_that_was_changed_with_its_digests_is_derived_otherwise(spark: Spa
     resealed(done)
     metric, mean = table["metric"][0].as_py(), table["mean"][0].as_py()
     expected = f"experiment_metrics: mean is {mean + 0.25!r} as published and {mean!r} derived again, of "
-    for stored in (False, True):
-        with pytest.raises(DifferenceError) as error:
-            verify(spark, Sink(path=str(tmp_path / "out")), stored=stored)
-        assert str(error.value) == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
+    for source in ("inputs", "user_metrics"):
+        found = again(spark, tmp_path, source=source)
+        assert found == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
+
+
+LISTS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "as many rows of experiment 'b'": lambda lists: lists.set_column(
+        0, "user_id", [[*lists["user_id"].to_pylist()[1:], "u7"]]
+    ),
+    "9 rows of experiment 'a'": lambda lists: lists.slice(1),
+    "15 rows of experiment 'a'": lambda lists: pa.concat_tables(
+        [lists, lists.slice(0, 1).set_column(0, "user_id", [["u9"]])]
+    ),
+}
+
+
+def test_what_differs_from_the_stored_lists_is_named(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    out, words = tmp_path / "out", ("verify", "-o", tmp_path / "out", "--from", "lists")
+    done = published(spark, tmp_path, sink={"path": str(out), "lists": True})
+    shutil.rmtree(tmp_path / "log")
+    code, _, err = call(*words)
+    assert code == 0 and "that lists follow from the inputs was not shown" in err, err
+    assert call(*words, "--without", "file")[0] == 2
+    document = {**done.record["config"], "metrics": ["ap@5"]}
+    assert again(spark, tmp_path, document, "lists").startswith("the config is another one: metrics is ")
+    (file,) = (out / "lists").rglob("*.parquet")
+    table = pq.read_table(file, partitioning=None)
+    for rows, change in LISTS.items():
+        pq.write_table(change(table), file)
+        resealed(done)
+        assert again(spark, tmp_path, source="lists").startswith(f"the stored lists and rows left out have {rows}")
+    pq.write_table(table, file)
+    resealed(done)
+    rewritten(tmp_path / "truth", lambda rows: rows.slice(1))
+    assert again(spark, tmp_path, source="lists").startswith("the judgements are not those on record; ")
+    shutil.rmtree(out)
+    shutil.rmtree(tmp_path / "truth")
+    published(spark, tmp_path)
+    code, _, err = call(*words)
+    assert code == 3 and "runs do with sink.lists: true; allowed: rankmetrics verify --output" in err.replace("\n", " ")
 
 
 def test_users_who_were_erased_are_left_out_of_every_input(spark: SparkSession, tmp_path: Path, call: Call) -> None:
@@ -325,16 +362,19 @@ def test_users_who_were_erased_are_left_out_of_every_input(spark: SparkSession, 
     assert call("verify", "-o", out, "--without", file, "--from", "user_metrics")[0] == 2
 
 
+@pytest.mark.parametrize("source", ["inputs", "lists"])
 @pytest.mark.parametrize("after", [0, 6, 20])
 def test_a_verification_that_is_killed_changes_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, source: str
 ) -> None:
-    published(spark, tmp_path)
+    published(spark, tmp_path, sink={"path": str(tmp_path / "out"), "lists": True})
     before = contents(tmp_path / "out")
     with monkeypatch.context() as killing:
         count_down(killing, after)
         with pytest.raises(Killed):
-            verify(spark, Sink(path=str(tmp_path / "out")))
+            verify(spark, Sink(path=str(tmp_path / "out")), source=source)
+        # From users, nothing is written that could be killed.
+        verify(spark, Sink(path=str(tmp_path / "out")), source="user_metrics")
     assert contents(tmp_path / "out") == before
 
 
@@ -420,7 +460,7 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     day(days[0])
     day(days[1])
     assert not verify(spark, Sink(path=str(out))).other
-    of_users = verify(spark, Sink(path=str(out)), stored=True)
+    of_users = verify(spark, Sink(path=str(out)), source="user_metrics")
     assert {row["table"] for row in of_users.rows} == FOLLOWING and not of_users.other
     day(days[0], "other")
     named = f"run {done.run_id} has read days that have changed since: {days[0]} was "
@@ -430,7 +470,7 @@ def test_other_days_that_are_no_longer_as_a_run_has_read_them_are_named(spark: S
     assert again(spark, tmp_path) == f"{named}published again, {days[1]} was published again"
     resealed(done, days_seen=[*days[:3]])
     with pytest.raises(DifferenceError, match=re.escape(f"{named}published again")):
-        verify(spark, Sink(path=str(out)), stored=True)
+        verify(spark, Sink(path=str(out)), source="user_metrics")
     prune(files_of(str(out)), str(out), 2, False)
     assert again(spark, tmp_path) == f"{named}removed, {days[1]} was removed"
 
