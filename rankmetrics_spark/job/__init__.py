@@ -263,9 +263,10 @@ def _evaluate(context: Context) -> Outcome:
             context.record.entries["notes"] += results.kept_beside(store, every_partition)
             if context.stored is None:
                 sinks.refuse_other_convention(store, every_partition, *context.convention)
-            elif context.store_for is None:  # a verification says itself what differs
-                context.stored.refuse_replaced(store)
-                context.stored.refuse_other_lists(counts)
+            else:
+                context.stored.refuse_other_lists(counts, tables.digests["judgements"])
+                if context.store_for is None:
+                    context.stored.refuse_replaced(store)
             results.refuse_comparison(config, counts, store.pointers, tables.by_test)
         written, entry = staged_tables(context)
         # So that the counts survive if the run is killed while it publishes.

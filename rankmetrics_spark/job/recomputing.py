@@ -103,12 +103,13 @@ class StoredDay:
         if store.pointer(self.pointer.date) != self.pointer:
             raise OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
 
-    def refuse_other_lists(self, counts: Counts) -> None:
-        """Refuse lists that are not those which the run has scored, by its digests."""
+    def refuse_other_lists(self, counts: Counts, judgements: str | None) -> None:
+        """Refuse lists that are not those which the run has scored, by its digests and that of the judgements."""
+        others = judgements != self.record["digests"]["judgements"]
         for name, count in counts.items():
             then = self.record["experiments"].get(sch.NULL_PARTITION if name is None else name, {})
             # An experiment that has lost an erased user has no digest; other judgements give other grades.
-            digest = count["digest"] if self.judged else then.get("digest", count["digest"])
+            digest = count["digest"] if others else then.get("digest", count["digest"])
             if then.get("rows") != count["rows"] or digest != count["digest"]:
                 raise DifferenceError.of(
                     "stored_lists_differ", name=name, date=self.pointer.date, record=record_path(self.record[sch.RUN])

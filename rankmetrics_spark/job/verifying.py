@@ -253,9 +253,7 @@ class _Derived:
         if sch.ERASED in self.record:
             only = {"checks": OF_USERS_OR_GATES}
             verified.uncovered.append("checks of rates: where users were erased, counts that no table tells stay")
-        self._compare(
-            derived, again, verified, [*_other_inputs(self.record, again, verified.source)][:MOST_NAMED], only
-        )
+        self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED], only)
         if not all("digest" in count for name, count in self.record["experiments"].items() if count["lists"]):
             verified.uncovered.append(f"{record_path(self.entry.run_id)} has no digests of its inputs")
 
@@ -381,7 +379,7 @@ def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
             yield f"{path} is {then.get(path)} on record, and {now.get(path)} now"
 
 
-def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any], source: str) -> Iterator[str]:
+def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The inputs that are not as on record, by the digests and counts of both records."""
     others = []
     for name in ("judgements", "machine_judgements", "events", "assignments") if not then.get(sch.ERASED) else ():
@@ -392,16 +390,15 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any], source: str) 
             yield f"the {name.replace('_', ' ')} are not those on record"
     null = {None: sch.NULL_PARTITION}
     counts = [{null.get(name, name): n for name, n in each["experiments"].items()} for each in (then, now)]
-    log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"), "has")))
-    log = "the stored lists and rows left out have" if source == sch.LISTS else log
+    log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"))))
     # Assignments say whose rows these are; events, and judgements that are looked up, say their grades.
     for name in dict.fromkeys((*counts[0], *counts[1])) if "assignments" not in others else ():
         before, after = (each.get(name, {}) for each in counts)
         if (n := before.get("rows", 0)) != (m := after.get("rows", 0)):
-            yield f"{log} {m:,} rows of experiment '{name}', and {n:,} are on record"
+            yield f"{log} has {m:,} rows of experiment '{name}', and {n:,} are on record"
         graded_by = {"events", *["judgements"] * ("top_items" in before)}
         if n == m and before.get("digest", "") not in ("", after.get("digest")) and not graded_by & {*others}:
-            yield f"{log} as many rows of experiment '{name}' as on record, but others"
+            yield f"{log} has as many rows of experiment '{name}' as on record, but others"
 
 
 def first_difference(table: str, published: DataFrame, derived: DataFrame, *, exact: bool) -> str:

@@ -26,6 +26,8 @@ from rankmetrics_spark.sinks.folders import DeltaFolder
 from tests.helpers.commands import ROOT, Call, ran
 from tests.helpers.kills import Killed, count_down
 from tests.helpers.logs import DATE, a_list, config, parquet, random_log
+from tests.spark.test_assignments import assigned, run_of
+from tests.tables_page import tables
 
 LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}}
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"
@@ -240,8 +242,15 @@ def test_with_another_package_values_are_compared_within_bounds(
 
 @pytest.mark.parametrize("layout", ["by_experiment", "by_date"])
 def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path, call: Call, layout: str) -> None:
-    """Also in the records of a run that was replaced and of one that has failed, and in the checks of this one."""
-    out, rng = tmp_path / "out", random.Random(55)
+    """Also in the records of a run that was replaced and of one that has failed, and in the checks of this one.
+
+    And in the days of users, and what tells of a test that is withheld: both are of runs with assignments.
+    """
+    out, rng, days = tmp_path / "out", random.Random(55), tmp_path / "days" / "out"
+    members = assigned(*(f"{test}:{arm} {user} 09:00" for test in "xy" for arm, user in (("a", "u1"), ("b", "u2"))))
+    gates, sink = {"x": {}, "y": {"gates": {"metric": "rr", "min": 2}}}, {"path": str(days), "layout": layout}
+    with pytest.raises(MetricGateError):
+        run_of(spark, days.parent, members, comparison={"baseline": "a"}, tests=gates, sink=sink, **LAX)
     settings = published(spark, tmp_path, sink={"path": str(out), "lists": True, "layout": layout}).record["config"]
     rewritten(tmp_path / "log", lambda log: pa.concat_tables([log, log.slice(0, 1).set_column(2, "item_id", [[""]])]))
     (tmp_path / "plan.yaml").write_text(f"{{baseline: a, primary: ap@5, looks: one, end: {DATE}}}")
@@ -249,25 +258,22 @@ def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path, c
     run(spark, load(settings, date=DATE))
     with pytest.raises(MetricGateError):
         run(spark, load({**settings, "gates": [{"metric": "ap@5", "min": 1.0}]}, date=DATE))
-    files = files_of(str(out))
-    before = contents(out)
-    assert {path.split("/")[0] for path in before} == {
-        *("user_metrics", "experiment_metrics", "comparisons", "checks", "runs", "published", "refused_checks"),
-        *("lists", "quarantine", "registered"),
-    }
-    assert seals.altered(files, DATE) == ([], [])
-    names = sorted(before)
-    assert [name.partition("/")[0] for name in names].count("runs") == 3 + has_page_libraries()
+    flipped = [(place, name, data) for place in (out, days) for name, data in sorted(contents(place).items())]
+    kinds = [(place == out, name.partition("/")[0]) for place, name, _ in flipped]
+    assert {kind for _, kind in kinds} == {*tables(), "runs", "published", "refused_checks", "registered"}
+    assert [kinds.count((of, "runs")) for of in (True, False)] == [3 + has_page_libraries(), 1 + has_page_libraries()]
+    assert (True, "lists") in kinds and (False, "user_days") in kinds
+    assert [seals.altered(files_of(str(place)), DATE) for place in (out, days)] == [([], [])] * 2
     for n in range(1000):
-        name = names[n % len(names)]
-        data = bytearray(before[name])
+        place, name, before = flipped[n % len(flipped)]
+        data = bytearray(before)
         data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
-        (out / name).write_bytes(data)
-        found, _ = seals.altered(files, DATE)
+        (place / name).write_bytes(data)
+        found, _ = seals.altered(files_of(str(place)), DATE)
         assert len(found) == 1 and found[0].startswith(f"{name} is not as it was "), (name, found)
-        (out / name).write_bytes(before[name])
+        (place / name).write_bytes(before)
     # A file that readers would count, and one that is gone.
-    (table,) = (out / name for name in names if name.startswith("user_metrics/experiment_id=b"))
+    (table,) = (out / name for _, name, _ in flipped if name.startswith("user_metrics/experiment_id=b"))
     beside = table.with_name(table.name.replace("part-", "part-x"))
     beside.write_bytes(table.read_bytes())
     assert again(spark, tmp_path) == f"{beside.relative_to(out)} is on no record, and readers count its rows"
@@ -290,15 +296,11 @@ def test_a_row_that_was_changed_with_its_digests_is_derived_otherwise(spark: Spa
         assert found == f"{expected}experiment_id 'b', segment 'all', metric '{metric}'"
 
 
-LISTS: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "as many rows of experiment 'b'": lambda lists: lists.set_column(
-        0, "user_id", [[*lists["user_id"].to_pylist()[1:], "u7"]]
-    ),
-    "9 rows of experiment 'a'": lambda lists: lists.slice(1),
-    "15 rows of experiment 'a'": lambda lists: pa.concat_tables(
-        [lists, lists.slice(0, 1).set_column(0, "user_id", [["u9"]])]
-    ),
-}
+LISTS: tuple[Callable[[pa.Table], pa.Table], ...] = (
+    lambda lists: lists.set_column(0, "user_id", [[*lists["user_id"].to_pylist()[1:], "u7"]]),
+    lambda lists: lists.slice(1),
+    lambda lists: pa.concat_tables([lists, lists.slice(0, 1).set_column(0, "user_id", [["u9"]])]),
+)
 
 
 def test_what_differs_from_the_stored_lists_is_named(spark: SparkSession, tmp_path: Path, call: Call) -> None:
@@ -312,10 +314,11 @@ def test_what_differs_from_the_stored_lists_is_named(spark: SparkSession, tmp_pa
     assert again(spark, tmp_path, document, "lists").startswith("the config is another one: metrics is ")
     (file,) = (out / "lists").rglob("*.parquet")
     table = pq.read_table(file, partitioning=None)
-    for rows, change in LISTS.items():
+    for change in LISTS:
         pq.write_table(change(table), file)
         resealed(done)
-        assert again(spark, tmp_path, source="lists").startswith(f"the stored lists and rows left out have {rows}")
+        said = rf"the stored lists and rows left out of experiment '[ab]' on {DATE} are not those which runs/"
+        assert re.match(said, again(spark, tmp_path, source="lists"))
     pq.write_table(table, file)
     resealed(done)
     rewritten(tmp_path / "truth", lambda rows: rows.slice(1))
