@@ -99,7 +99,7 @@ class StoredDay:
         return any(each[count] for each in self.record["experiments"].values())
 
     def refuse_replaced(self, store: sinks.Store) -> None:
-        """Refuse a date that another run has published since; the caller has claimed it."""
+        """Refuse a date that another run has published since."""
         if store.pointer(self.pointer.date) != self.pointer:
             raise OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
 
@@ -191,7 +191,11 @@ def recompute(
         rep.check_page_libraries()
     for (day, config), files in zip(days, pages, strict=True):
         progress(f"recomputing {day.pointer.date}")
-        outcomes.append(run(spark, config, stored=day))
+        try:
+            outcomes.append(run(spark, config, stored=day))
+        except Exception:  # of files that are gone, for one
+            day.refuse_replaced(store)
+            raise
         for file in files:  # without examples, which are in the log
             rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
     return outcomes

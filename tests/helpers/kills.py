@@ -1,5 +1,6 @@
 """Runs that are killed, or meet an error, at any step that changes their output."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,15 @@ class Killed(BaseException):
     """Not an exception that code may catch by accident."""
 
 
+class FullDisk(OSError):
+    """A disk that is full."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOSPC, "No space left on device")
+
+
 def count_down(
-    monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException | None = None, lasting: bool = True
+    monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException] = Killed, lasting: bool = True
 ) -> Callable[[], int]:
     """Kill the process, as far as the code can tell, after so many calls that change the output; or raise an error."""
     calls = [0]
@@ -23,7 +31,7 @@ def count_down(
         def inner(*arguments: Any, function: Any = function) -> Any:
             calls[0] += 1
             if calls[0] > after and (lasting or calls[0] == after + 1):
-                raise error or Killed
+                raise error
             return function(*arguments)
 
         monkeypatch.setattr(Files, name, inner)

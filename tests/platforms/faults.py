@@ -83,18 +83,28 @@ def hooked(at: int, act: str) -> Moments:
     return moments
 
 
-def child(url: str, document: dict[str, Any], at: int, act: str, message: str) -> None:
-    """Run a config on a Connect server; at a moment of publishing do one of ``ACTS``; write how many there are."""
-    os.environ.update({"AWS_EC2_METADATA_DISABLED": "true"})
+def command(spark: Any, document: dict[str, Any]) -> None:
+    """Run a config; with ``recompute``, add these metrics to what it has published."""
     from rankmetrics_spark import job
     from rankmetrics_spark.config import from_mapping
+
+    config = from_mapping({name: value for name, value in document.items() if name != "recompute"})
+    if "recompute" in document:
+        job.recompute(spark, config.sink, document["recompute"])
+    else:
+        job.run(spark, config)
+
+
+def child(url: str, document: dict[str, Any], at: int, act: str, message: str) -> None:
+    """Run a command on a Connect server; at a moment of publishing do one of ``ACTS``; write how many there are."""
+    os.environ.update({"AWS_EC2_METADATA_DISABLED": "true"})
     from rankmetrics_spark.engines.spark import connect_session
     from rankmetrics_spark.errors import RankmetricsError
 
     moments = hooked(at, act)
     spark = connect_session(url)
     try:
-        job.run(spark, from_mapping(document))
+        command(spark, document)
     except RankmetricsError as error:
         Path(message).write_text(str(error), encoding="utf-8")
         os._exit(1)

@@ -22,16 +22,16 @@ import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read
-from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines.spark import connect_session
-from rankmetrics_spark.job import run
 from tests.helpers.commands import ROOT, spark_environment
 from tests.helpers.logs import DATE, Shown, a_list, exact, parquet
-from tests.platforms.faults import KILLED, NEVER, child
+from tests.platforms.faults import KILLED, NEVER, child, command
 from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import connect_server, lakehouse_settings
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
+#: The new result is that of another log, or of the old one with a metric that a recompute has added.
+BOTH = pytest.mark.parametrize("added", [[], ["err@5"]], ids=["run", "recompute"])
 FEW = int(os.environ.get("FAULT_KILLS", "8"))
 """Kills per store while it publishes; there are half as many at random moments of the whole run."""
 LOGS = {
@@ -53,27 +53,30 @@ class Place:
     folder: Path
     sink: dict[str, str]
     more: dict[str, Any] = field(default_factory=dict)
+    added: list[str] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
     moments: int = 0
 
     def document(self, log: str) -> dict[str, Any]:
+        added = self.added if log == "new" else []
         document = {
-            "source": {"path": str(self.folder / log)},
+            "source": {"path": str(self.folder / ("old" if added else log))},
             "metrics": ["ap@5", "rr"],
             "comparison": {"baseline": "a"},
             "evaluation_date": DATE,
             "quality": {"max_invalid_fraction": 1},
-            "sink": self.sink,
+            "sink": {**self.sink, "lists": bool(self.added)},
         }
-        return document | self.more
+        return document | self.more | ({"recompute": added} if added else {})
 
     def complete(self, log: str) -> None:
-        run(self.spark, from_mapping(self.document(log)))
+        command(self.spark, self.document(log))
 
     def begin(self) -> None:
         """Make both results, and count the moments of publishing."""
         for log, rows in LOGS.items():
             parquet(self.folder / log, rows)
+        for log in LOGS:
             self.complete(log)
             self.results[log] = self.seen()
         assert self.results["old"] != self.results["new"]
@@ -180,8 +183,9 @@ only_lakehouse = pytest.mark.skipif(HERE == "files", reason="make test-faults ru
 
 
 @only_files
-def test_local_files(files: tuple[str, SparkSession], tmp_path: Path) -> None:
-    place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
+@BOTH
+def test_local_files(files: tuple[str, SparkSession], tmp_path: Path, added: list[str]) -> None:
+    place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")}, added=added)
     killed_often(place)
     outcomes = [json.loads(path.read_text())["outcome"] for path in (tmp_path / "out" / "runs").glob("*.json")]
     assert outcomes.count("killed") >= 1 and set(outcomes) == {"done", "killed"}
@@ -320,12 +324,14 @@ def test_thirty_runs_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 @only_files
-def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
+@BOTH
+def test_s3(files: tuple[str, SparkSession], tmp_path: Path, added: list[str]) -> None:
     with s3_server(tmp_path) as bucket:
         for name, value in bucket.settings.items():
             files[1].conf.set(name, value)
         sink = {"path": "s3a://lake/out"}
-        killed_often(OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": bucket.settings}, bucket=bucket))
+        more = {"spark": bucket.settings}
+        killed_often(OnS3("s3", files[1], files[0], tmp_path, sink, more, added, bucket=bucket))
 
 
 @dataclass
@@ -346,10 +352,10 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, S
 
 
 @only_lakehouse
-def test_delta(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
-    killed_often(
-        InDelta("delta", lakehouse[1], lakehouse[0], tmp_path, {"format": "delta", "path": str(tmp_path / "out")})
-    )
+@BOTH
+def test_delta(lakehouse: tuple[str, SparkSession], tmp_path: Path, added: list[str]) -> None:
+    sink = {"format": "delta", "path": str(tmp_path / "out")}
+    killed_often(InDelta("delta", lakehouse[1], lakehouse[0], tmp_path, sink, added=added))
 
 
 class InDelta(Place):
@@ -358,8 +364,10 @@ class InDelta(Place):
 
 
 @only_lakehouse
-def test_iceberg(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
-    killed_often(Place("iceberg", lakehouse[1], lakehouse[0], tmp_path, {"format": "iceberg", "table": "ice.ranking"}))
+@BOTH
+def test_iceberg(lakehouse: tuple[str, SparkSession], tmp_path: Path, added: list[str]) -> None:
+    sink = {"format": "iceberg", "table": f"ice.ranking{len(added)}"}
+    killed_often(Place("iceberg", lakehouse[1], lakehouse[0], tmp_path, sink, added=added))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,8 +1,11 @@
 """``sink.lists`` and ``rankmetrics recompute``: what follows from stored lists is what the log gives, to the bit."""
 
+import json
 import random
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
-from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.job import recompute, verify
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.job import forget, recompute, verify
 from rankmetrics_spark.report import figures_of_output, write_page
-from tests.helpers.kills import Killed, count_down
+from rankmetrics_spark.sinks import ParquetFolder, altered, files_of, prune, store_of
+from tests.helpers.kills import FullDisk, Killed, count_down
 from tests.helpers.logs import DATE, config, exact, parquet, random_log
 from tests.spark.test_verify import contents
 
@@ -174,21 +178,70 @@ def test_what_stored_lists_do_not_hold_is_refused_by_name(spark: SparkSession, t
         recompute(spark, Sink(path=str(other)), ["err@5"])
 
 
-@pytest.mark.parametrize("after", [3, 14])
-def test_a_recompute_that_is_killed_leaves_a_date_as_it_was_or_new(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+def seen(spark: SparkSession, out: Path) -> list[Any]:
+    """What a reader sees, in every table."""
+    return [exact(read(spark, out / table).collect(), ["run_id"]) for table in TABLES]
+
+
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("error", [Killed, FullDisk])
+def test_a_fault_at_any_step_leaves_a_date_as_it_was_or_new(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], step: int
 ) -> None:
-    log, out = parquet(tmp_path / "log", random_log(3, users=4)), tmp_path / "out"
+    log, added, after, which = parquet(tmp_path / "log", random_log(3, users=4)), ["err@5"], 1, set()
+    published(spark, log, tmp_path / "old", LAX)
+    published(spark, log, tmp_path / "new", LAX, metrics=[*OLD, *added])
+    wholes = [seen(spark, tmp_path / "old"), seen(spark, tmp_path / "new")]
+    while which != {0, 1, "ended"}:
+        out, after = tmp_path / f"out {after}", after + step
+        shutil.copytree(tmp_path / "old", out)
+        with monkeypatch.context() as killing, suppress(Killed, OutputError):
+            count_down(killing, after - step, error)
+            recompute(spark, Sink(path=str(out)), added)
+            which.add("ended")
+        state = wholes.index(seen(spark, out))
+        which.add(state)
+        # The next command removes what is left, and nothing that counts.
+        if state == 0:
+            recompute(spark, Sink(path=str(out)), added)
+        else:
+            prune(files_of(str(out)), str(out), None)
+        assert seen(spark, out) == wholes[1] and not [*out.glob("_staging/*.claim")]
+        assert altered(store_of(spark, Sink(path=str(out)), ""), DATE)[0] == []
+        outcomes = [json.loads(path.read_text())["outcome"] for path in (out / "runs").glob("[0-9]*.json")]
+        assert {*outcomes} <= {"done", "killed", "failed"} and outcomes.count("done") == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "moment"),
+    [("recompute", "claim"), ("recompute", "publish"), ("run", "stage"), ("forget", "claim"), ("forget", "publish")],
+)
+def test_of_two_commands_on_a_date_at_the_same_time_one_ends_in_a_sentence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, moment: str
+) -> None:
+    log, out, ids = parquet(tmp_path / "log", random_log(3, users=4)), tmp_path / "out", tmp_path / "ids"
     published(spark, log, out, LAX)
+    ids.write_text("user 1")
+    others: dict[str, Callable[[], Any]] = {
+        "recompute": lambda: recompute(spark, Sink(path=str(out)), ["p@3"]),
+        "run": lambda: published(spark, parquet(tmp_path / "another", random_log(4, users=4)), out, LAX),
+        "forget": lambda: forget(spark, str(out), str(ids)),
+    }
+    function, states = getattr(ParquetFolder, moment), [seen(spark, out)]
 
-    def state() -> list[Any]:
-        return [exact(read(spark, out / table).collect()) for table in TABLES]
+    def meanwhile(*arguments: Any, **named: Any) -> Any:
+        """The other command comes once, before this step."""
+        monkeypatch.setattr(ParquetFolder, moment, function)
+        with pytest.raises(OutputError, match="another run") if moment == "publish" else nullcontext():
+            others[other]()
+        states.append(seen(spark, out))
+        return function(*arguments, **named)
 
-    before = state()
-    with monkeypatch.context() as killing, pytest.raises(Killed):
-        count_down(killing, after)
+    monkeypatch.setattr(ParquetFolder, moment, meanwhile)
+    with nullcontext() if moment == "publish" else pytest.raises(OutputError, match="again meanwhile"):
         recompute(spark, Sink(path=str(out)), ["err@5"])
-    assert state() == before or "err_at_5" in read(spark, out / "user_metrics").columns
-    if state() == before:
-        recompute(spark, Sink(path=str(out)), ["err@5"])
-    assert "err_at_5" in read(spark, out / "user_metrics").columns
+    assert (states[0] == states[1]) == (moment == "publish")
+    assert (seen(spark, out) == states[1]) == (moment != "publish")
+    assert not (out / "_staging").exists()
+    if (other, moment) == ("forget", "claim"):
+        assert "user 1" not in str(seen(spark, out)) and "user 1" in str(states[0])

@@ -1,6 +1,5 @@
 """Publishing files, without Spark: killed at any step, the pointer names the old files or the new ones."""
 
-import errno
 import json
 import os
 import re
@@ -29,7 +28,7 @@ from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from tests.helpers.kills import Killed, count_down
+from tests.helpers.kills import FullDisk, Killed, count_down
 from tests.helpers.logs import config
 
 DATE = "2026-11-20"
@@ -404,7 +403,7 @@ def test_an_error_after_the_pointer_is_a_warning_of_a_run_that_is_done(
         Process(folder, RUNS[0]).publish(OLD)
         run = Process(folder, RUNS[1])
         with monkeypatch.context() as patched:
-            calls = count_down(patched, after, OSError(errno.ENOSPC, "No space left on device"), lasting)
+            calls = count_down(patched, after, FullDisk, lasting)
             try:
                 warnings: list[str] | None = run.publish(NEW)
             except OSError:
