@@ -4,13 +4,15 @@
 
 Each test is a metric of its own. Values and lists come from a few cells, so that a draw is how many users are in each:
 the sums, which are exact, are those of the users (``tests/spark/test_hard_data_simulated.py``). Permutations draw 1,024
-times. Cells whose first tests are near the limits get more of them; what is printed is of all tests of a cell.
+times, others in each test. Cells whose first tests are near the limits get more of them; what is printed is of all.
 """
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from functools import cache
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -66,17 +68,12 @@ def add_arm(totals: cmp.Totals, name: str, metric: str, values: Any, lists: Any,
         each = np.stack([*KINDS[kind].cells(counts, **of)], axis=-1).astype(np.int64)
         totals.add(Key(kind, "", name, EVERYONE, metric), count @ each)
 
-    def keep(kind: str, some: Any, *columns: Any) -> None:
-        """Keep these columns of the users of some cells."""
-        if (n := np.where(some, count, 0)).any():
-            rows = np.repeat(np.stack(columns, axis=-1), n, axis=0)
-            totals.add(Key(kind, "", name, EVERYONE, metric), rows.view(np.int64).ravel())
-
     add("arm", (one, one, values > 0, nothing, values != 0, values != 1), v=values)
-    keep("arm_values", values != 0, values)
+    kept = "arm_values", np.repeat(values, count * (values != 0))
     if by_lists:
         add("arm_lists", [one], y=values * lists, n=lists)
-        keep("arm_units", one > 0, values * lists, lists)
+        kept = "arm_units", np.repeat(np.stack([values * lists, lists], axis=-1), count, axis=0)
+    totals.add(Key(kept[0], "", name, EVERYONE, metric), kept[1].view(np.int64).ravel())
 
 
 def rows_of(data: str, n: tuple[int, int], rates: tuple[float, float], draws: int, seed: int) -> tuple[Any, Any]:
@@ -124,9 +121,20 @@ def summary(data: str, n: int, times: int, zeros: float, draws: int, seed: int, 
     return result
 
 
+drawn_once = cache(lambda place, of=sparse._chances: next(of(place, 1, 2**14, 0)))
+windows, at = cycle(range(0, 15 * 2**10, 331)), [0]
+"""Each test has other ones of these random numbers, which are drawn once."""
+
+
+def chances(first: int, places: int, draws: int, start: int) -> Iterator[Any]:
+    """In place of those of ``sparse``, which are the same in all tests; the first place begins a test."""
+    at[0] = at[0] if first else next(windows)
+    return (drawn_once(place)[at[0] : at[0] + draws] for place in range(first, first + places))
+
+
 def main(draws: int, *chosen: str) -> None:
     """Print every cell, and a table of each kind of data, by default of all, and rule."""
-    sparse.DRAWS = (2**10,)
+    sparse.DRAWS, sparse._chances = (2**10,), chances
     lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for data, n, times, zeros in product(chosen or DATA, USERS, TIMES, ZEROS):
         tests = draws // (16 if "lists" in data else 4)
@@ -150,17 +158,11 @@ def main(draws: int, *chosen: str) -> None:
         lines.setdefault((data, cell["rule"]), []).append(cell)
     print("| data | rule | cells | error at most | at least, from 20 hits on | wrong intervals | none | power lost |")
     for (data, rule), cells in lines.items():
-        least = [cell["found"] for cell in cells if cell["expected"] >= 20]
-        wrong = [cell.get(name, 0) for cell in cells for name in ("wrong", "wrong with one", "wrong share with one")]
-        lost = np.nanmax([cell.get("lost", np.nan) for cell in cells])
-        numbers = (
-            max(cell["found"] for cell in cells),
-            min(least, default=np.nan),
-            max(wrong),
-            max(cell["none"] for cell in cells),
-            lost,
-        )
-        print(f"| {data} | {rule} | {len(cells)} | {' | '.join(f'{100 * each:.1f}' for each in numbers)} |")
+        least = min((cell["found"] for cell in cells if cell["expected"] >= 20), default=np.nan)
+        wrong = max(cell.get(name, 0) for cell in cells for name in ("wrong", "wrong with one", "wrong share with one"))
+        most, none, lost = (np.nanmax([cell.get(name, np.nan) for cell in cells]) for name in ("found", "none", "lost"))
+        numbers = " | ".join(f"{100 * each:.1f}" for each in (most, least, wrong, none, lost))
+        print(f"| {data} | {rule} | {len(cells)} | {numbers} |")
 
 
 if __name__ == "__main__":

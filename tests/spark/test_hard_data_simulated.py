@@ -19,12 +19,7 @@ Rng = np.random.Generator
 
 def users(name: str, values: Any, **columns: Any) -> pd.DataFrame:
     """Users of an experiment with one list each; a value above 0 is a hit."""
-    n = len(values)
-    ids = (
-        [f"{name}{i}" for i in range(n)]
-        if "test" not in columns
-        else [f"{name}{t}-{i}" for i, t in enumerate(columns["test"])]
-    )
+    ids = [f"{name}{t}-{i}" for i, t in enumerate(columns.get("test", [""] * len(values)))]
     frame = {"experiment_id": name, "user_id": ids, "n_lists": 1, "ap_at_10": values}
     return pd.DataFrame(frame | columns).assign(n_relevant=lambda rows: (rows["ap_at_10"] > 0).astype(int))
 

@@ -95,22 +95,14 @@ def test_relative_intervals_cover_in_95_of_100_draws_with_rare_hits(
 def test_heavy_users_are_said_wherever_the_test_over_lists_finds_too_much(spark: SparkSession) -> None:
     rng, draws, n = np.random.default_rng(4), 120, 150
     lists = np.ceil(rng.pareto(1.1, 2 * n * draws) + 1).clip(max=1e6)
-    users = pd.DataFrame(
-        {
-            "experiment_id": np.tile(np.repeat(["a", "b"], n), draws),
-            "user_id": [f"u{place}" for place in range(2 * n * draws)],
-            "n_lists": lists.astype(int),
-            "n_relevant": 1,
-            "ap_at_10": rng.beta(2, 3, 2 * n * draws),
-            "draw": np.repeat([f"d{place}" for place in range(draws)], 2 * n),
-        }
-    )
+    of_draw = {"n_lists": lists.astype(int), "draw": [f"d{i % draws}" for i in range(2 * n * draws)]}
+    users = users_of(n * draws, n * draws, rng.beta(2, 3, (2 * n * draws, 1)), **of_draw)
     rows = compare(spark.createDataFrame(users), "a", segments=["draw"], mean_over="lists", correction="none")
     of_draws = [row.asDict() for row in rows.where("segment <> 'all'").collect()]
     heavy = [row for row in of_draws if "a few users have most of the lists" in (row["note"] or "")]
     found = np.mean([row["p_value"] < 0.05 for row in of_draws])
     assert len(of_draws) == draws and len(heavy) >= 0.9 * draws and found > 0.08
-    assert heavy[0]["note"] in sentence(heavy[0], parse("ap@10"))
+    assert heavy[0]["note"] in sentence(heavy[0], parse("p@1"))
     light = users.assign(n_lists=1 + (np.arange(len(users)) % 3))
     even = compare(spark.createDataFrame(light), "a", segments=["draw"], mean_over="lists").collect()
     assert {row["note"] for row in even} == {None}

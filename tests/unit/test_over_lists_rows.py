@@ -84,6 +84,12 @@ def test_a_few_users_with_most_of_the_lists_are_said_with_the_users_that_they_ar
     assert one(users.assign(list_count=rng.integers(1, 9, 2 * n)))["note"] is None
 
 
+def studentised(a: Any, b: Any, paired: bool = False) -> float:
+    left, right = (influence(of[:, 0] / of[:, 1], of[:, 1]) for of in (a, b))
+    squared = (right - left).var(ddof=1) / len(a) if paired else sum(z.var(ddof=1) / len(z) for z in (left, right))
+    return float((right.mean() - left.mean()) / np.sqrt(squared))
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_the_permutation_of_users_with_their_lists_is_that_of_every_way(paired: bool) -> None:
     rng, u = np.random.default_rng(5 if paired else 6), 11
@@ -91,43 +97,37 @@ def test_the_permutation_of_users_with_their_lists_is_that_of_every_way(paired: 
     values = 0.7 * rng.random((u, 1)) + 0.3 * rng.random((u, 2)) + [0, 0.25]
     pairs = np.stack([values * lists, lists], 2).reshape(u, 4)
 
-    def t(a: Any, b: Any) -> float:
-        left, right = (influence(of[:, 0] / of[:, 1], of[:, 1]) for of in (a, b))
-        squared = (right - left).var(ddof=1) / u if paired else sum(z.var(ddof=1) / len(z) for z in (left, right))
-        return float((right.mean() - left.mean()) / np.sqrt(squared))
-
     if paired:
         tables = (np.where(np.array(each)[:, None], np.roll(pairs, 2, 1), pairs) for each in product((0, 1), repeat=u))
-        p, ways = st.swapped_ratio_p(pairs[::-1]), [t(each[:, :2], each[:, 2:]) for each in tables]
+        p, ways = st.swapped_ratio_p(pairs[::-1]), [studentised(each[:, :2], each[:, 2:], True) for each in tables]
     else:
         pool, chosen = np.concatenate([pairs[:6, :2], pairs[6:, 2:]]), combinations(range(u), 5)
         p = st.permuted_p(pool[:6][::-1], pool[6:])
-        ways = [t(np.delete(pool, each, 0), pool[[*each]]) for each in chosen]
-    found = t(pairs[:, :2], pairs[:, 2:]) if paired else t(pool[:6], pool[6:])
+        ways = [studentised(np.delete(pool, each, 0), pool[[*each]]) for each in chosen]
+    found = studentised(pairs[:, :2], pairs[:, 2:], True) if paired else studentised(pool[:6], pool[6:])
     tails = [np.mean(side * np.array(ways) >= side * found - 1e-9) for side in (1, -1)]
     assert p == pytest.approx(2 * min(tails), abs=6 * np.sqrt(min(tails) / 2**13))
 
 
 def test_the_heaviest_users_are_the_same_of_any_parts_and_permuted_with_the_sums_of_the_others() -> None:
-    rng, n, kept = np.random.default_rng(16), (900, 2_700), []
+    rng, n, kept, ways = np.random.default_rng(16), (900, 2_700), [], []
     lists = [np.ceil(rng.pareto(1.5, size)) for size in n]
     users = [np.stack([k * (rng.random(len(k)) < 0.5 + 0.15 * i), k], 1) for i, k in enumerate(lists)]
+    keys = [Key("arm_units", "", name, "all", METRIC) for name in "ab"]
     for parts in (1, 7, 40):
-        totals, keys = Totals(), [Key("arm_units", "", name, "all", METRIC) for name in "ab"]
+        totals = Totals()
         for key, of in zip(keys, users, strict=True):
             for part in np.array_split(rng.permutation(of), parts):
                 totals.add(key, part.view(np.int64).ravel())
-        kept.append([totals.kept(key, len(of)) for key, of in zip(keys, users, strict=True)])
+        kept.append([totals.kept(key, size) for key, size in zip(keys, n, strict=True)])
     for i, of in enumerate(users):
-        order = [sorted(range(len(of)), key=lambda u, of=of, c=c: (of[u, c], of[u, 1 - c], u))[-512:] for c in (0, 1)]
-        heaviest = sorted(map(tuple, of[[*{*order[0], *order[1]}]]))
+        tops = [sorted(range(n[i]), key=lambda u, of=of, by=by: (*of[u, by], u))[-512:] for by in ([0, 1], [1, 0])]
+        heaviest = sorted(map(tuple, of[[*{*tops[0], *tops[1]}]]))
         assert len(heaviest) > 512 and all(sorted(map(tuple, each[i])) == heaviest for each in kept)
-    sums = np.array([[np.sum(of) for of in (y, y * y, k, y * k, k * k)] for y, k in (of.T for of in users)])
-    (p,) = {st.permuted_p(*each, n, sums) for each in kept}
-    pool, ways = np.concatenate(users), []
+    sums = np.array([[y.sum(), y @ y, k.sum(), y @ k, k @ k] for y, k in (of.T for of in users)])
+    (p,), pool = {st.permuted_p(*each, n, sums) for each in kept}, np.concatenate(users)
     for _ in range(3_000):
-        left, right = (influence(of[:, 0] / of[:, 1], of[:, 1]) for of in np.split(pool, n[:1]))
-        ways.append((right.mean() - left.mean()) / np.sqrt(left.var(ddof=1) / n[0] + right.var(ddof=1) / n[1]))
+        ways.append(studentised(*np.split(pool, n[:1])))
         pool = rng.permutation(pool)
     tails = [np.mean(side * np.array(ways) >= side * ways[0]) for side in (1, -1)]
     assert p == pytest.approx(2 * min(tails), abs=8 * np.sqrt(min(tails) / 3_000))
