@@ -4,14 +4,25 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err, job, report as rep, sources, studies
+from rankmetrics_spark import (
+    config as cfg,
+    doors,
+    engines as eng,
+    errors as err,
+    job,
+    report as rep,
+    sinks,
+    sources,
+    studies,
+)
 from rankmetrics_spark.cli import options as opts
 from rankmetrics_spark.road import flat_judgements, shown_rows
 from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
@@ -34,6 +45,10 @@ def _numbers(rows: DataFrame, columns: Mapping[str, str | None]) -> DataFrame:
     roles = {role: columns.get(role) or ROLES[role] for role in ("position", "score", "relevance")}
     numbers = {name: F.expr(eng.as_number(quoted(name))) for name in texts & {*roles, *roles.values()}}
     return rows.withColumns(numbers) if numbers else rows
+
+
+#: What a study reads, by the names of its arguments.
+_Read: TypeAlias = Callable[[SparkSession, cfg.Config], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -88,25 +103,18 @@ class Study:
             raise err.ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
         if loaded.comparison.baseline is None and "baseline" in needed:
             raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
-        show = options.get("show") or next(iter(self.tables))
-        rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, files, show))
+        show, stored = options.get("show") or next(iter(self.tables)), options.get("source") == "lists"
+        if stored and show == "to_judge":
+            raise err.ConfigError("--show to_judge names items, of which stored lists have hashes; allowed: --from log")
+        read = _of_lists if stored else partial(_of_log, files=files)
+        rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, read, show))
         rep.LIST_PRINTERS[style](rows)
 
     def _rows(
-        self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], files: Mapping[str, str], show: str
+        self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], read: _Read, show: str
     ) -> list[dict[str, Any]]:
         with job.errors_in_words(config):
-            log, judged = job.inputs(spark, config)
-            log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
-            known = _of_config(config) | {"columns": options.columns, "list": options.list}
-            known["impressions"] = _numbers(log, options.columns)
-            if judged is not None:
-                judged, options = flat_judgements(judged, options)
-                known["judgements"] = _numbers(judged, options.judgement_columns)
-                known["judgement_columns"] = options.judgement_columns
-            item = [options.columns.get("item") or "item"]
-            tables = {name: sources.read(spark, cfg.Source.read({"path": path}), item) for name, path in files.items()}
-            known |= tables | dict(given)
+            known = {**_of_config(config), **read(spark, config), **given}
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
         if not rows:
@@ -118,6 +126,25 @@ class Study:
 _OF_CONFIG = doors.settings_of(__name__, "studies")
 
 
+def _of_log(spark: SparkSession, config: cfg.Config, files: Mapping[str, str]) -> dict[str, Any]:
+    """What a study reads of the inputs, and of the files of its options."""
+    log, judged = job.inputs(spark, config)
+    log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
+    known = {"columns": options.columns, "list": options.list, "impressions": _numbers(log, options.columns)}
+    if judged is not None:
+        judged, options = flat_judgements(judged, options)
+        known["judgements"] = _numbers(judged, options.judgement_columns)
+        known["judgement_columns"] = options.judgement_columns
+    item = [options.columns.get("item") or "item"]
+    return known | {name: sources.read(spark, cfg.Source.read({"path": path}), item) for name, path in files.items()}
+
+
+def _of_lists(spark: SparkSession, config: cfg.Config) -> dict[str, Any]:
+    """The same of the lists that the run of the date has stored, in the order that they have there."""
+    store = sinks.store_of(spark, config.sink, "", config.spark)
+    return {**job.StoredDay.of_config(store, config).log(store, config), "rank_by": "position", "first_rank": 1}
+
+
 def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
     """What labels of unjudged items could change on the metric that decides; empty without judgements, or bounds."""
     with suppress(err.ConfigError, err.InputError):
@@ -125,7 +152,7 @@ def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], fi
             return []
         config = cfg.load(document, date=str(figures.record[DATE]))
         bounded = config.judgements and not config.options.machine
-        rows = STUDIES["unjudged"]._rows(spark, config, {}, {}, "pairs") if bounded else []
+        rows = STUDIES["unjudged"]._rows(spark, config, {}, partial(_of_log, files={}), "pairs") if bounded else []
         decides = [row for row in rows if row[METRIC] == figures.primary_name]
         levels: list[Level] = ["warn" if row["low"] < 0 < row["high"] else "ok" for row in decides]
         said = zip(decides, levels, strict=True)

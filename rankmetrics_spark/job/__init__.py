@@ -22,7 +22,7 @@ from rankmetrics_spark.job import record as rec, registering, results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.job.recomputing import StoredDay, recompute as recompute
+from rankmetrics_spark.job.recomputing import StoredDay as StoredDay, recompute as recompute
 from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify

@@ -9,20 +9,24 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import report as rep, schemas as sch, sinks
-from rankmetrics_spark.config import ENDINGS, Config, Sink, dates_in_words, load, override
+from rankmetrics_spark.config import ENDINGS, Config, Sink, as_dict, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
-from rankmetrics_spark.job.verifying import first_difference, has_lists, rows_of_run
+from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path
-from rankmetrics_spark.road import Plan, StoredTables, Tables, needs_more
+from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more
 from rankmetrics_spark.sources import judgements as judgements_of
 
 #: Keys of a config that need nothing of the log beside what is stored.
 FOLLOW = ("percentiles", "source.segment_combinations")
 #: What to do where stored lists do not serve.
 FROM_LOG = "allowed: rankmetrics evaluate --config C --from D1 --to D2, over the log"
+#: The same for a study.
+STUDY_LOG = "allowed: --from log"
+#: Keys that say which rows of which log are read.
+_INPUTS = ("source.", "events.", "judgements.columns", "rank_by", "quality.repeated_items")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,44 @@ class StoredDay:
     def rows(self, store: sinks.Store, table: str) -> DataFrame:
         """The rows of a table on the date."""
         return rows_of_run(store, self.pointer, self.pointer.entries[0], table)
+
+    @classmethod
+    def of_config(cls, store: sinks.Store, config: Config) -> "StoredDay":
+        """What is published on the date of a config, whose lists are to stand for its log.
+
+        Raises:
+            ConfigError: The run has read another log, or otherwise.
+            InputError: Nothing is published on this date, or its lists are not stored.
+        """
+        pointers, date = store.pointers(), config.evaluation_date
+        records = known_runs(store, date, pointers)
+        if not has_lists(pointers[date]):
+            raise InputError.of("no_stored_lists", dates=date, done="read from lists", cure=STUDY_LOG)
+        record = with_config(store, records, pointers[date].entries[0].run_id)
+        before = load(record["config"], date=date)
+        for other in other_keys(as_dict(before), as_dict(config)):
+            if other.startswith(_INPUTS):
+                raise ConfigError(f"{other}, so the lists stored on {date} are of another log; {STUDY_LOG}")
+        return cls(pointers[date], record, before, True)
+
+    def log(self, store: sinks.Store, config: Config) -> dict[str, DataFrame]:
+        """The stored lists as ``impressions``, and the ``judgements``; the hash of an item stands for it.
+
+        Raises:
+            ConfigError: Not every shown item is stored, or an item may have another rank in the log.
+        """
+        tables = tables_on_record(store.spark, config, self.record, judgements_of(store.spark, config))
+        lists, rule = self.rows(store, sch.LISTS), self.before.convention
+        as_scored = rule.score_precision == 64 and (rule.ties == "item_desc" or not self._has("tied"))
+        needed = {
+            "every shown item": tables.plan.scoring.looks_up and sch.ITEM_HASHES in lists.columns,
+            "repeated items and ranks": not self._has("repeated"),
+            "scores": tables.plan.scoring.by_position or as_scored,
+        }
+        if lacking := [what for what, stored in needed.items() if not stored]:
+            date = self.pointer.date
+            raise ConfigError(f"{lacking[0]} would be read, which the lists stored on {date} do not hold; {STUDY_LOG}")
+        return {"impressions": log_of_lists(lists), "judgements": hashed_judgements(tables)}
 
     def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
@@ -88,7 +130,8 @@ class StoredDay:
         if plan.columns.list_hash != before.columns.list_hash:
             yield "only_changed hashes items down to the largest cut-off, which is another one"
         # Where nothing repeats or is tied, its order does not depend on the convention.
-        read = [name for name, key in (("duplicates", "repeated"), ("ties", "tied")) if self._has(key)]
+        needs = {"duplicates": "repeated", "ties": "tied", "ap_ties": "tied", "ndcg_ties": "tied"}
+        read = [name for name, count in needs.items() if self._has(count)]
         read += [] if plan.scoring.by_position else ["score_precision"]
         if other := [name for name in read if getattr(rule, name) != getattr(old, name)]:
             yield f"the convention '{rule.name}' has another {other[0]}, and so reads repeated or tied items"

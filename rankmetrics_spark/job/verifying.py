@@ -220,7 +220,7 @@ class _Derived:
         # A key that an older version did not have counts as its default.
         each = (then, document or {**then, "spark": kept})
         recorded, config = (load({**one, **self._place}, date=date) for one in each)
-        if changed := [*_other_keys(as_dict(recorded), as_dict(config))]:
+        if changed := [*other_keys(as_dict(recorded), as_dict(config))]:
             raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         try:
             stored = (
@@ -369,7 +369,7 @@ def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def _other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def other_keys(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a config that are not as on record; inputs may be in other places, and digests tell them apart."""
     configs = ({name: each[name] for name in each if name not in _OF_THE_PLACE} for each in (recorded, now))
     then, now = (dict(_flat(config)) for config in configs)

@@ -27,7 +27,9 @@ from .plan import make_plan as make_plan
 from .ranking import sound_rows as sound_rows
 from .ranking import top_rows as top_rows
 from .stored import StoredTables as StoredTables
+from .stored import hashed_judgements as hashed_judgements
 from .stored import lists_to_store as lists_to_store
+from .stored import log_of_lists as log_of_lists
 from .stored import needs_more as needs_more
 from .stored import refuse_to_store as refuse_to_store
 from .tables import Tables as Tables

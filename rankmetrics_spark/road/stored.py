@@ -54,6 +54,21 @@ def lists_to_store(tables: Tables) -> DataFrame:
     return tables.lists.selectExpr(*keys, *read)
 
 
+def log_of_lists(stored: DataFrame) -> DataFrame:
+    """A log of stored lists: a row per shown item, whose hash stands for it."""
+    rows = stored.selectExpr(sch.ARM, sch.USER, f"inline(arrays_zip({sch.RANKS}, {sch.ITEM_HASHES}))")
+    names = {sch.ARM: sch.EXPERIMENT, sch.RANKS: sch.POSITION, sch.ITEM_HASHES: sch.ITEM}
+    return rows.withColumnsRenamed(names).withColumn(sch.ITEM, F.col(sch.ITEM).cast("string"))
+
+
+def hashed_judgements(tables: Tables) -> DataFrame:
+    """The judgements of these tables, with the hash of an item in place of the item; a faulty one has none."""
+    options, mapping = tables.plan.options, tables.plan.judgement_mapping
+    rows = checking.typed_judgements(tables.judgements, mapping, options.text_numbers)  # type: ignore[arg-type]
+    item = f"CASE WHEN {checking.FAULTY} IS NULL THEN string(xxhash64({sch.ITEM})) END AS {sch.ITEM}"
+    return rows.selectExpr(sch.USER, item, f"{checking.GRADE} AS {sch.RELEVANCE}")
+
+
 @dataclass(frozen=True)
 class StoredTables(Tables):
     """The tables of an evaluation whose lists an earlier run has stored; no row of the log is read.

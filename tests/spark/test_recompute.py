@@ -20,6 +20,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.job import forget, recompute, verify
 from rankmetrics_spark.report import figures_of_output, write_page
 from rankmetrics_spark.sinks import ParquetFolder, altered, files_of, prune, store_of
+from tests.helpers.commands import Call
 from tests.helpers.kills import FullDisk, Killed, count_down
 from tests.helpers.logs import DATE, config, exact, parquet, random_log
 from tests.spark.test_verify import contents
@@ -151,6 +152,65 @@ def test_new_percentiles_and_combined_segments_follow(spark: SparkSession, tmp_p
     same(spark, out, other)
     with pytest.raises(ConfigError, match=re.escape("--set is rank_by=score; allowed: percentiles or source.seg")):
         recompute(spark, Sink(path=str(out)), settings=["rank_by=score"])
+
+
+def config_on_record(out: Path) -> Path:
+    """A file with the config of the only run of an output."""
+    (record,) = (out / "runs").glob("*.json")
+    file = out.parent / f"{out.name}.yaml"
+    file.write_text(json.dumps(json.loads(record.read_text())["config"]))
+    return file
+
+
+@pytest.mark.parametrize("kind", ["grades looked up", "looked up, by score"])
+def test_a_study_of_stored_lists_says_what_that_of_the_log_says(
+    spark: SparkSession, tmp_path: Path, call: Call, kind: str
+) -> None:
+    rows = random_log(11, users=8)
+    for at in (2, 3):  # each item and each rank once
+        rows = [*{(row[0], row[1], row[at]): row for row in rows}.values()]
+    log, out = parquet(tmp_path / "log", rows), tmp_path / "out"
+    published(spark, log, out, KINDS[kind])
+    options = "--config", config_on_record(out), "--format", "json"
+    studies = [("unjudged",), ("unjudged", "--show", "means"), ("changed",)]
+    of_log = [call(*words, *options)[:2] for words in studies]
+    log.rename(tmp_path / "gone")
+    assert of_log == [call(*words, *options, "--from", "lists")[:2] for words in studies]
+    assert all(code == 0 and json.loads(shown) for code, shown in of_log)
+
+
+def test_a_study_that_stored_lists_do_not_serve_is_refused(spark: SparkSession, tmp_path: Path, call: Call) -> None:
+    log = parquet(tmp_path / "log", random_log(3, users=8))
+    for kind in ("clicks by position", "grades looked up"):
+        published(spark, log, tmp_path / kind, KINDS[kind])
+    run(spark, config(log, tmp_path / "none", **LAX))
+    of_another = (
+        "source.where is None on record, and user_id = 'u' now, so the lists stored on 2026-11-20 are of another"
+    )
+    for out, words, code, sentence in (
+        (
+            "clicks by position",
+            ["changed"],
+            2,
+            "every shown item would be read, which the lists stored on 2026-11-20 do",
+        ),
+        ("grades looked up", ["changed"], 2, "repeated items and ranks would be read, which the lists stored on"),
+        (
+            "grades looked up",
+            ["unjudged", "--show", "to_judge"],
+            2,
+            "--show to_judge names items, of which stored lists",
+        ),
+        ("grades looked up", ["unjudged", "--set", "source.where=user_id = 'u'"], 2, of_another),
+        (
+            "none",
+            ["changed"],
+            3,
+            "the lists of all experiments are not stored, which runs do with sink.lists: true; allow",
+        ),
+    ):
+        result = call(*words, "--config", config_on_record(tmp_path / out), "--from", "lists")
+        assert result[0] == code and sentence in " ".join(result[2].split()), result
 
 
 REFUSED: dict[str, tuple[list[str], str | None, str, str]] = {
