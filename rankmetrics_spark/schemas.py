@@ -101,6 +101,8 @@ LISTS = "lists"
 OF_DATES = (USER_DAYS, LISTS)
 #: Ranks, grades and 64-bit hashes of the items of a stored list, and its experiment.
 RANKS, GRADES, ITEM_HASHES, ARM = "ranks", "grades", "item_hashes", "experiment"
+#: Scores of these items, and how many items of an equal score are directly above; places of their ids as text.
+SCORES, TIED_ABOVE, ITEM_PLACES = "scores", "tied_above", "item_places"
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 #: Key of a record: how many users were erased from what the run has published.

@@ -109,11 +109,6 @@ def _covariates(path: str, value: object) -> tuple[str, ...]:
     return names
 
 
-def _switched(cls: type[Resampling]) -> fd.Read:
-    """A section, or ``true`` for all of its defaults; ``false`` for none."""
-    return fd.section(cls, (bool,), "true, false, or ", lambda path, value: cls() if value else None)
-
-
 def _metric(path: str, value: object) -> mx.Metric:
     if isinstance(value, mx.Metric):
         return value
@@ -182,8 +177,8 @@ class Comparison(options.SectionWithOptions):
     strata: tuple[str, ...] = fd.key((), fd.names)
     covariates: tuple[str, ...] = fd.key((), _covariates)
     wilcoxon: bool = fd.key(False, fd.flag)
-    randomization: Resampling | None = fd.key(None, _switched(Resampling))
-    bootstrap: Bootstrap | None = fd.key(None, _switched(Bootstrap))
+    randomization: Resampling | None = fd.key(None, fd.switched(Resampling))
+    bootstrap: Bootstrap | None = fd.key(None, fd.switched(Bootstrap))
     shares: Mapping[str, float] | None = fd.key(None, fd.shares)
     power: float = fd.key(0.8, fd.number(0, 1, inclusive=False))
     min_users: int = fd.key(0, fd.count(0, 10**12))

@@ -108,6 +108,7 @@ class Config(SectionWithOptions):
             with_events=self.events is not None,
             with_assignments=self.assignments is not None,
             paths=PATHS,
+            reads=tuple(name for name, read in vars(self.sink.lists or sec.Lists()).items() if read),
         )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         self._settle(comparison=replace(self.comparison, tests=self.tests))

@@ -316,6 +316,11 @@ def section(cls: type[Section], short: tuple[type, ...] = (), words: str = "", o
     return read
 
 
+def switched(cls: type[Section]) -> Read:
+    """A section, or ``true`` for all of its defaults; ``false`` for none."""
+    return section(cls, (bool,), "true, false, or ", lambda path, value: cls() if value else None)
+
+
 def choice(*words: str, listed: Callable[[], Iterable[str]] = tuple) -> Values:
     """One of a few words, in upper or lower case; ``listed`` says which ones, where more may be added.
 

@@ -251,6 +251,8 @@ class Options(fd.Section):
     with_assignments: bool = fd.key(False, fd.flag)
     #: Field -> what messages call it; by default a field is called by its own name.
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    #: What is read of the log to be stored: scores, intents; see ``sink.lists``.
+    reads: tuple[str, ...] = ()
 
     if TYPE_CHECKING:
         # A field is stricter than what may be passed for it; ``evaluate`` has the types of its keywords.
@@ -281,6 +283,12 @@ class Options(fd.Section):
     def machine(self) -> bool:
         """Whether a machine has judged all users, and people a sample of them."""
         return self.with_machine or "machine" in self.judgement_columns
+
+    @property
+    def readers(self) -> tuple[tuple[str, str], ...]:
+        """What messages call each metric, and each key of what is stored; and what it needs."""
+        stored = ((f"sink.lists.{need}", need) for need in self.reads)
+        return (*((f"metric '{each}'", each.needs) for each in self.metrics), *stored)
 
     @property
     def not_judged_twice(self) -> str:

@@ -419,6 +419,21 @@ class Lineage(fd.Section):
 
 
 @dataclass(frozen=True)
+class Lists(fd.Section):
+    """What is stored of each list beside its ranks and grades; the log is read as a metric of it reads it.
+
+    Attributes:
+        scores: Store scores, for metrics that need them and for ``ties: expected``.
+        intents: Store the intents of items, for metrics that need them.
+    """
+
+    at: ClassVar[str] = "sink.lists"
+
+    scores: bool = fd.key(False, fd.flag)
+    intents: bool = fd.key(False, fd.flag)
+
+
+@dataclass(frozen=True)
 class Sink(fd.Section):
     """Where the tables go.
 
@@ -428,7 +443,7 @@ class Sink(fd.Section):
         mode: A run replaces the partitions that it computed.
         table: A schema of a catalog for the tables, such as ``main.ranking``.
         layout: ``by_date``: one file per date of each small table, with the experiment as a column.
-        lists: Store the lists as they were scored, so that ``rankmetrics recompute`` adds metrics to past dates.
+        lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
     """
 
     at: ClassVar[str] = "sink"
@@ -438,7 +453,7 @@ class Sink(fd.Section):
     mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
     table: str | None = fd.key(None, filters.table_name)
     layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
-    lists: bool = fd.key(False, fd.flag)
+    lists: Lists | None = fd.key(False, fd.switched(Lists))
 
     def __post_init__(self) -> None:
         """Checks the fields, then the path of a Delta table; fills in the place."""

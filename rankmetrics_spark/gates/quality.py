@@ -43,9 +43,8 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous:
         share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
         overall[lm.SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     if (events := log.tables.event_counts) is not None:
-        timed, unmatched = log.tables.timed, road.unmatched_rate(events)
-        open_share = timed.open_share() if timed else None
-        of_events = {lm.UNMATCHED: unmatched, lm.OPEN: open_share}
+        open_share = log.tables.open_share
+        of_events = {lm.UNMATCHED: road.unmatched_rate(events), lm.OPEN: open_share}
         overall |= {name: share for name, share in of_events.items() if share is not None}
         notes += (*lm.events_in_words(events, open_share),)
     before = previous(per_arm) if previous else {}

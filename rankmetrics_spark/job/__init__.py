@@ -111,7 +111,7 @@ class Context:
         """The partitions of a table that has rows where this was counted; see ``partitions_for``."""
         partitions = sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
         # Stored lists are of no experiment.
-        of_none = [None] if self.config.sink.lists and filled == "rows" else []
+        of_none = [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
         return replace(partitions, emptied=[*partitions.emptied, *of_none])
 
 

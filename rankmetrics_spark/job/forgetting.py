@@ -229,7 +229,7 @@ class _Output:
             if sch.LISTS in stored:
                 # They are of no experiment.
                 written[sch.LISTS] = _written(store, sch.LISTS, store.others(stored[sch.LISTS]), date)
-                partitions = replace(partitions, emptied=[*partitions.emptied, None])
+                partitions = replace(partitions, emptied=[*partitions.emptied, *[None] * (None not in left)])
         record["notes"] = [*dict.fromkeys(record["notes"])]
         self.done.sentences.extend(f"{date}: {text}" for text in context.failed or ())
         return sinks.entry_of(after, [*written.values()], partitions), written

@@ -6,7 +6,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import report as rep, schemas as sch, sinks
 from rankmetrics_spark.config import ENDINGS, Config, Sink, as_dict, dates_in_words, load, override
@@ -16,8 +16,8 @@ from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, 
 from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Pointer, record_path
-from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more
-from rankmetrics_spark.sources import judgements as judgements_of
+from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more, with_reads
+from rankmetrics_spark.sources import judgements as judgements_of, read_events
 
 #: Keys of a config that need nothing of the log beside what is stored.
 FOLLOW = ("percentiles", "source.segment_combinations")
@@ -78,7 +78,7 @@ class StoredDay:
         Raises:
             ConfigError: Not every shown item is stored, or an item may have another rank in the log.
         """
-        tables = tables_on_record(store.spark, config, self.record, judgements_of(store.spark, config))
+        tables = tables_on_record(store.spark, config, self.record, judgements=judgements_of(store.spark, config))
         lists, rule = self.rows(store, sch.LISTS), self.before.convention
         as_scored = rule.score_precision == 64 and (rule.ties == "item_desc" or not self._has("tied"))
         needed = {
@@ -94,27 +94,42 @@ class StoredDay:
     def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
         before = tables_on_record(store.spark, self.before, self.record).plan
-        judged = judgements_of(store.spark, config)
-        tables = tables_on_record(store.spark, config, self.record, judged)
+        judged, assigned = judgements_of(store.spark, config), read_events(store.spark, config.assignments)
+        read = {"judgements": judged, "assignments": assigned}
+        tables = tables_on_record(store.spark, config, self.record, store.stage if assigned else None, **read)
         if lacking := next(self._lacking(tables.plan, before), ""):
-            raise ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {self.cure}")
+            cure = next((f", with sink.lists: {with_reads(*before.scoring.reads, name)}"
+                         for name in ("scores", "intents") if lacking.endswith(f" reads {name}")), "")  # fmt: skip
+            raise ConfigError(
+                f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {self.cure}{cure}"
+            )
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
-        record.add_inputs(config, {"judgements": judged})
+        digests = self.record.get("digests", {})
+        if (counts := tables.assignment_counts) and counts.digest != digests.get("assignments"):
+            raise DifferenceError.of("assignments_differ", date=self.pointer.date, run=run_id, cure=FROM_LOG)
+        record.add_inputs(config, read)
         inputs = {**self.record["inputs"], **record.entries["inputs"]}
         record.entries |= {"inputs": inputs, "recomputed": run_id, "notes": notes}
         # The log may still hold users who were erased.
         record.entries |= {key: self.record[key] for key in (sch.ERASED,) if key in self.record}
         lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
-        return replace(StoredTables.of_tables(tables, lists, left_out, self.record.get("events")), keep=store.stage)
+        open_share = self.record["quality"]["overall"].get("open_window_rate")
+        of_events = self.record.get("events"), digests.get("events"), open_share
+        return replace(StoredTables.of_tables(tables, lists, left_out, of_events=of_events), keep=store.stage)
 
     def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
         """What a run over the log would read of it, beside what is stored."""
         (rule, *_), (old, *_) = plan.scoring.conventions, before.scoring.conventions
         for metric in plan.scoring.metrics:
             every_item = metric.needs != "relevant" and before.scoring.reading(old).only_relevant
-            if needed := needs_more(metric.needs) or ("items without relevance" if every_item else ""):
+            needed = needs_more(metric.needs)
+            if needed not in before.scoring.reads and (needed := needed or "items without relevance" * every_item):
                 yield f"metric '{metric}' reads {needed}"
+        if rule.averages_ties and not plan.scoring.by_position and "scores" not in before.scoring.reads:
+            yield f"the convention '{rule.name}' has ties 'expected', and so reads scores"
+        if "item_hashes" in {*plan.scoring.stored_arrays} - {*before.scoring.stored_arrays}:
+            yield "--judgements or --convention reads hashes of items"
         reasons = self.record["quarantine_reasons"]
         if self.judged and not before.scoring.judged:
             if before.scoring.reading(old).only_relevant and plan.layout.name == "rows":
@@ -127,13 +142,17 @@ class StoredDay:
             yield "--judgements may change the order of repeated ranks or tied items"
         if plan.scoring.judged and rule.population != "shown" and sch.ERASED in self.record:
             yield f"the population is {rule.population}, and judgements may hold users who were erased"
+        if self.before.assignments and sch.ERASED in self.record:
+            yield "assignments say who is in which test, and may hold users who were erased"
         if plan.columns.list_hash != before.columns.list_hash:
             yield "only_changed hashes items down to the largest cut-off, which is another one"
         # Where nothing repeats or is tied, its order does not depend on the convention.
         needs = {"duplicates": "repeated", "ties": "tied", "ap_ties": "tied", "ndcg_ties": "tied"}
         read = [name for name, count in needs.items() if self._has(count)]
-        read += [] if plan.scoring.by_position else ["score_precision"]
-        if other := [name for name in read if getattr(rule, name) != getattr(old, name)]:
+        read += ["score_precision"] if plan.columns.score else []
+        # The order of ties is that of the ids where values are expected over them.
+        of_rules = [vars(each) | {"ties": each.ties.replace("expected", "item_desc")} for each in (rule, old)]
+        if other := [name for name in read if of_rules[0][name] != of_rules[1][name]]:
             yield f"the convention '{rule.name}' has another {other[0]}, and so reads repeated or tied items"
         if (plan.layout.name == "rows") != (before.layout.name == "rows"):
             yield f"with the convention '{rule.name}', these metrics read other items of a list"
@@ -152,8 +171,8 @@ class StoredDay:
         for name, count in counts.items():
             then = self.record["experiments"].get(sch.NULL_PARTITION if name is None else name, {})
             # An experiment that has lost an erased user has no digest; other judgements give other grades.
-            digest = count["digest"] if others else then.get("digest", count["digest"])
-            if then.get("rows") != count["rows"] or digest != count["digest"]:
+            digest = count.get("digest")
+            if then.get("rows") != count["rows"] or (digest != then.get("digest", digest) and not others):
                 raise DifferenceError.of(
                     "stored_lists_differ", name=name, date=self.pointer.date, record=record_path(self.record[sch.RUN])
                 )
@@ -164,6 +183,8 @@ class StoredDay:
             return
         published = self.rows(store, "user_metrics").drop(sch.CONVENTION_HASH)
         names = [*map(sch.quoted, published.columns)]
+        # Those of a test that its own gate has withheld are not there.
+        users = users.where(F.col(sch.EXPERIMENT).isin(*filter(None, self.pointer.entries[0].experiments)))
         if found := first_difference("user_metrics", published, users.select(*names), exact=True):
             raise DifferenceError(f"{found}, so old values would change; nothing was published; {FROM_LOG}")
 

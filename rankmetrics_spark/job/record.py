@@ -28,7 +28,7 @@ from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import Pointer, record_path, unpublished
-from rankmetrics_spark.road import Plan, Tables
+from rankmetrics_spark.road import Keep, Plan, Tables
 from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
 from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks, run_records
 
@@ -287,21 +287,20 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
 
 
 def tables_on_record(
-    spark: SparkSession, config: Config, record: Mapping[str, Any], judged: DataFrame | None = None
+    spark: SparkSession, config: Config, record: Mapping[str, Any], keep: Keep | None = None, **read: DataFrame | None
 ) -> Tables:
     """The tables of a run over inputs without rows that have the columns on record: the plan follows from these.
 
-    With ``judged``, over these judgements.
+    Inputs in ``read`` are there with their rows; ``keep`` stores what is made of them.
     """
     inputs: dict[str, Any] = {}
     for name, each in record["inputs"].items():
         columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in each["schema"].items())
         inputs[name.removesuffix("_judgements")] = spark.createDataFrame([], columns)
-    log, judgements = inputs.pop("source"), inputs.pop("judgements", None)
-    day, compared = config.evaluation_date, config.comparison
-    return Tables.of(
-        log, judgements if judged is None else judged, config.options, day=day, compared=compared, **inputs
-    )
+    inputs |= {name: rows for name, rows in read.items() if rows is not None}
+    log, judgements, asked = inputs.pop("source"), inputs.pop("judgements", None), config.options
+    inputs |= {"day": config.evaluation_date, "compared": config.comparison}
+    return Tables.of(log, judgements, asked, keep=keep, **inputs)
 
 
 def counts_on_record(record: Mapping[str, Any]) -> Any:

@@ -184,7 +184,8 @@ class _Derived:
     @property
     def _place(self) -> dict[str, object]:
         """The sections of the config that write: to the temporary folder, and nowhere else."""
-        sink = {"path": str(self.folder), "lists": sch.LISTS in self.entry.tables}
+        lists = self.record["config"]["sink"].get("lists") if sch.LISTS in self.entry.tables else False
+        sink = {"path": str(self.folder), "lists": lists}
         return {"sink": sink, "report": {}, "lineage": {}}
 
     def _scratch(self, records: Mapping[str, Mapping[str, Any]]) -> Callable[[str], sinks.Store]:
@@ -248,8 +249,9 @@ class _Derived:
             read = [name for name in (sch.LISTS, "quarantine") if derived.pop(name, None) is not None]
             others = ["which rows were left out, and that the log has the digests on record"]
             others += ["events"] * ("events" in self.record)
-            judged = "; judgements were read as before" * (self.record["config"]["judgements"] is not None)
-            verified.uncovered.append(f"not shown, since they need the inputs: {', '.join([*read, *others])}{judged}")
+            given = [name for name in ("judgements", "assignments") if self.record["config"].get(name) is not None]
+            also = f"; {' and '.join(given)} were read as before" * bool(given)
+            verified.uncovered.append(f"not shown, since they need the inputs: {', '.join([*read, *others])}{also}")
         if sch.ERASED in self.record:
             only = {"checks": OF_USERS_OR_GATES}
             verified.uncovered.append("checks of rates: where users were erased, counts that no table tells stay")

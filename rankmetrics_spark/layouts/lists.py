@@ -5,7 +5,7 @@ This runs inside the Python workers, without a loop over lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -50,6 +50,7 @@ class RankedLists:
         all_rows_seen: (n,) whether the layout has read every row of the list, where Python finds that out.
         intents: The intents of the entries, if a metric reads them.
         list_hash: (n,) hash of the items of the list, where it is asked for.
+        ranked_by: (e,) sort key of the scores, where every row has one.
     """
 
     batch: mx.Batch
@@ -59,6 +60,7 @@ class RankedLists:
     all_rows_seen: mx.Bools | None = None
     intents: EntryIntents | None = None
     list_hash: mx.Ints | None = None
+    ranked_by: mx.Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -240,18 +242,26 @@ def flat(lists: pa.Array) -> tuple[mx.Ints, pa.Array]:
     return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
 
 
-def stored_arrays(lists: RankedLists, only_relevant: bool, items: bool) -> dict[str, pa.Array]:
-    """The ranks and grades of each list as it was scored, whatever its layout; see ``packings.Stored``.
-
-    With ``items``, also the hashes of its items.
-    """
+def stored_arrays(lists: RankedLists, only_relevant: bool, names: Collection[str]) -> dict[str, pa.Array]:
+    """These arrays of each list as it was scored, whatever its layout; see ``packings.Stored``."""
     batch = lists.batch
     at = np.flatnonzero(batch.grade > 0) if only_relevant else np.arange(len(batch.grade))
     ends = pa.array(np.searchsorted(batch.list[at], np.arange(batch.size + 1)).astype(np.int32))
-    values: dict[str, mx.Array] = {sch.RANKS: batch.rank[at].astype(np.int32), sch.GRADES: batch.grade[at]}
-    if items and lists.hash is not None:
-        values[sch.ITEM_HASHES] = lists.hash[at]
-    return {name: pa.ListArray.from_arrays(ends, pa.array(each, from_pandas=True)) for name, each in values.items()}
+    values: dict[str, mx.Array] = {sch.RANKS: batch.rank.astype(np.int32), sch.GRADES: batch.grade}
+    if lists.hash is not None:
+        values[sch.ITEM_HASHES] = lists.hash
+    if batch.score is not None and lists.ranked_by is not None:
+        starts = mx.pair_starts(batch.list, lists.ranked_by)
+        above = np.arange(len(starts)) - np.flatnonzero(starts)[np.cumsum(starts) - 1]
+        values |= {sch.SCORES: batch.score, sch.TIED_ABOVE: above.astype(np.int32)}
+    if lists.intents is not None:
+        of_list = np.cumsum(np.bincount(batch.list, minlength=batch.size))[batch.list]
+        values[sch.ITEM_PLACES] = (of_list - lists.intents.order).astype(np.int32)
+    arrays = {name: pa.array(each[at], from_pandas=True) for name, each in values.items()}
+    if lists.intents is not None:
+        starts = np.searchsorted(lists.intents.entry, np.arange(len(batch.list) + 1)).astype(np.int32)
+        arrays[sch.INTENTS] = pa.ListArray.from_arrays(pa.array(starts), pa.array(lists.intents.hash))
+    return {name: pa.ListArray.from_arrays(ends, arrays[name]) for name in names}
 
 
 def numbers(array: pa.Array, kind: type[Any]) -> mx.Array:

@@ -271,7 +271,8 @@ class Rows:
         hashes = ranked.hash if reading.repeats else None
         list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
         intents = entry_intents(ranked, columns)
-        return li.RankedLists(batch, n_repeated, n_tied, hashes, intents=intents, list_hash=list_hash)
+        ranked_by = None if ranked.score is None else ranked.ranked_by
+        return li.RankedLists(batch, n_repeated, n_tied, hashes, None, intents, list_hash, ranked_by)
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
@@ -362,13 +363,13 @@ class Stored:
     """Lists as an earlier run has scored and stored them: without repeats, and with the ranks that their order gave.
 
     Attributes:
+        stored: Its arrays; see ``Scoring.stored_arrays``.
         list_hash: The column with the hash of the items of a list, if there is one.
-        items: Whether the hashes of its items are there.
         looks_up: Whether their grades are looked up in the judgements once more.
     """
 
+    stored: tuple[str, ...] = ()
     list_hash: str = ""
-    items: bool = False
     looks_up: bool = False
     name: ClassVar[str] = "stored"
     all_rows_seen: ClassVar[str] = "false"
@@ -377,8 +378,7 @@ class Stored:
     @property
     def payload(self) -> tuple[str, ...]:
         """The counts and arrays of a stored list."""
-        arrays = (sch.RANKS, sch.GRADES, *[sch.ITEM_HASHES] * self.items)
-        return (sch.N_SHOWN, sch.N_REPEATED, sch.N_TIED, *arrays, *filter(None, [self.list_hash]))
+        return (sch.N_SHOWN, sch.N_REPEATED, sch.N_TIED, *self.stored, *filter(None, [self.list_hash]))
 
     def pack(self, columns: sch.Columns, repeats: bool) -> li.Packing:
         """Nothing: the rows are not read again."""
@@ -389,12 +389,24 @@ class Stored:
         sizes, n_repeated, n_tied = (li.ints(columns[name]) for name in self.payload[:3])
         index, ranks = li.flat(columns[sch.RANKS])
         grades = li.numbers(columns[sch.GRADES].flatten(), np.float64)
-        hashes = li.ints(columns[sch.ITEM_HASHES].flatten()) if self.items else None
+        of = {name: columns[name].flatten() for name in self.stored}
+        hashes = li.ints(of[sch.ITEM_HASHES]) if sch.ITEM_HASHES in of else None
+        items = np.zeros(len(index), np.int64) if hashes is None else hashes
         if hashes is not None and self.looks_up:
             grades = judged_grades(li.Entries(index, hashes, grades), columns)
-        batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *no_pool())
+        score = exact = None
+        if sch.SCORES in of:
+            score = li.numbers(of[sch.SCORES], np.float64)
+            exact = np.cumsum(li.ints(of[sch.TIED_ABOVE]) == 0)
+        # Places stand for the texts of items: they have the same order.
+        places, own, row = of.get(sch.ITEM_PLACES), of.get(sch.INTENTS), np.arange(len(index))
+        entries = li.Entries(index, items, grades, None, score, exact, row, places, own)
+        batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *no_pool(), score=score)
+        batch = with_tie_groups(batch, entries, reading.convention)
         list_hash = li.ints(columns[self.list_hash]) if self.list_hash else None
-        return li.RankedLists(batch, n_repeated, n_tied, hashes, list_hash=list_hash)
+        ranked_by = None if score is None else entries.ranked_by
+        intents = None if places is None else entry_intents(entries, columns)
+        return li.RankedLists(batch, n_repeated, n_tied, hashes, None, intents, list_hash, ranked_by)
 
 
 def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) -> mx.Bools:

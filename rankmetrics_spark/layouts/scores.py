@@ -205,6 +205,8 @@ class Scoring:
         machine: Whether a machine has judged too, so that each value is there under both labels.
         chance: Whether people were to judge users with different probabilities.
         stored: Whether the ranks and grades that were scored come back too, to be stored.
+        reads: What is stored beside them: scores, intents.
+        looks_up_intents: Whether the intents of shown items are looked up in the judgements.
     """
 
     metrics: tuple[mx.Metric, ...]
@@ -218,6 +220,8 @@ class Scoring:
     machine: bool = False
     chance: bool = False
     stored: bool = False
+    reads: tuple[str, ...] = ()
+    looks_up_intents: bool = False
 
     @property
     def machine_columns(self) -> tuple[str, ...]:
@@ -238,10 +242,18 @@ class Scoring:
         return max(metric.cut or mx.UNCUT for metric in self.metrics) if self.list_hash else 0
 
     @property
-    def stored_items(self) -> bool:
-        """Whether stored lists need the hashes of their items: judgements are looked up, or count repeated items."""
+    def every_row(self) -> bool:
+        """Whether rows without relevance are read, too."""
+        return bool(self.reads) or any(metric.needs != "relevant" for metric in self.metrics)
+
+    @property
+    def stored_arrays(self) -> tuple[str, ...]:
+        """The arrays of stored lists; hashes of items, where judgements are looked up, or count repeated items."""
         counts = any(rule.duplicates == "count" for rule in self.conventions)
-        return self.stored and self.judged and self.repeats and (self.looks_up or counts)
+        items = self.judged and self.repeats and (self.looks_up or self.looks_up_intents or counts)
+        of_scores = [sch.SCORES, sch.TIED_ABOVE] * ("scores" in self.reads)
+        of_intents = [sch.ITEM_PLACES, *[sch.INTENTS] * (not self.looks_up_intents)] * ("intents" in self.reads)
+        return (sch.RANKS, sch.GRADES, *[sch.ITEM_HASHES] * items, *of_scores, *of_intents)
 
     @property
     def every_grade(self) -> bool:
@@ -252,12 +264,11 @@ class Scoring:
     @property
     def judged_intents(self) -> bool:
         """Whether the intents of judged items are read."""
-        return self.judged and any(metric.needs == "intents" for metric in self.metrics)
+        return self.judged and (self.looks_up_intents or any(metric.needs == "intents" for metric in self.metrics))
 
     def reading(self, rule: mx.Convention) -> li.Reading:
         """How the rows are read under one of the conventions."""
-        relevant = all(metric.needs == "relevant" for metric in self.metrics)
-        relevant &= not self.judged and not rule.averages_ties
+        relevant = not (self.every_row or self.judged or rule.averages_ties)
         return li.Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
 
 
@@ -302,7 +313,7 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
         if scoring.stored:
             # Only some lists of the other layouts come with items without relevance, which nothing reads there.
             only_relevant = scoring.reading(rule).only_relevant or layout.name not in ("rows", "stored")
-            scores |= li.stored_arrays(lists, only_relevant, scoring.stored_items)
+            scores |= li.stored_arrays(lists, only_relevant, scoring.stored_arrays)
         values = mx.compute(batch, scoring.metrics, rule).T
         if scoring.finite:
             _refuse_infinite(values, scoring.metrics, batch, rule)

@@ -32,6 +32,8 @@ from .stored import lists_to_store as lists_to_store
 from .stored import log_of_lists as log_of_lists
 from .stored import needs_more as needs_more
 from .stored import refuse_to_store as refuse_to_store
+from .stored import with_reads as with_reads
+from .tables import Keep as Keep
 from .tables import Tables as Tables
 from .tables import UserRows as UserRows
 from .tables import averages as averages

@@ -13,7 +13,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, of_single_lists
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring, recheck_of
-from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
+from rankmetrics_spark.metrics import Convention, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import ColumnMap
 
@@ -135,6 +135,8 @@ def make_plan(
         looks_up=judgements is not None and not columns.relevance,
         machine=options.machine,
         chance=options.machine and "probability" in options.drawn_by,
+        reads=options.reads,
+        looks_up_intents=columns.intents == "judged",
     )
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[sch.RELEVANCE]))
     reads_item = scoring.repeats or columns.item_text or columns.intents == "judged" or scoring.list_hash
@@ -164,16 +166,16 @@ def _columns(options: Options, rules: Sequence[Convention], mapping: ColumnMap, 
     has_relevance = source is not None and (is_mapped or source in schema.names)
     relevance = not options.machine and (not options.judged or has_relevance)
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[sch.POSITION] in schema.names
-    score = by_score or any(metric.needs == "scores" for metric in options.metrics)
+    score = by_score or any(needs == "scores" for _, needs in options.readers)
     item = mapping[sch.ITEM] is not None
     cuts = [metric.cut for metric in options.metrics]
     hashed = list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
-    for metric in options.metrics:
-        if metric.needs == "scores" and mapping[sch.SCORE] not in schema.names:
+    for reader, needs in options.readers:
+        if needs == "scores" and mapping[sch.SCORE] not in schema.names:
             known = unknown("score column", mapping[sch.SCORE], schema.names)
-            raise ConfigError(f"metric '{metric}' needs scores: {known} (set columns.score)")
+            raise ConfigError(f"{reader} needs scores: {known} (set columns.score)")
     return sch.Columns(
         list=options.list,
         segments=options.segments,
@@ -198,18 +200,20 @@ def _with_intents(
     They are those of the impressions if these have some, as it is with relevance; else those of the judgements.
     """
     own = _has(shown, sch.INTENTS)
-    for metric in options.metrics:
-        if metric.needs == "shown_intents" or (metric.needs == "intents" and not options.judged):
-            _check_has_intents(metric, shown, options.path_of("columns"), "shown items")
-        elif metric.needs == "intents":
-            _check_has_intents(metric, judged, options.path_of("judgement_columns"), "judged items")
+    for reader, needs in options.readers:
+        if own and reader.startswith("sink."):
+            continue
+        if needs == "shown_intents" or (needs == "intents" and not options.judged):
+            _check_has_intents(reader, shown, options.path_of("columns"), "shown items")
+        elif needs == "intents":
+            _check_has_intents(reader, judged, options.path_of("judgement_columns"), "judged items")
             if not own and not columns.item:
-                raise ConfigError.of("intents_without_items", metric=metric, columns=options.path_of("columns"))
-    needs = {metric.needs for metric in options.metrics}
-    if not needs & {"intents", "shown_intents"}:
+                raise ConfigError.of("intents_without_items", reader=reader, columns=options.path_of("columns"))
+    all_needs = {needs for _, needs in options.readers}
+    if not all_needs & {"intents", "shown_intents"}:
         return columns
     shown_ideal = not options.judged or any(rule.ideal_pool == "shown" for rule in rules)
-    reads_text = "intents" in needs and columns.item and shown_ideal
+    reads_text = "intents" in all_needs and columns.item and (shown_ideal or "intents" in options.reads)
     return replace(columns, intents="shown" if own else "judged", item_text=reads_text)
 
 
@@ -218,12 +222,12 @@ def _has(table: _Mapped, name: str) -> bool:
     return schema is not None and mapping.get(name) in schema.names
 
 
-def _check_has_intents(metric: Metric, table: _Mapped, path: str, whose: str) -> None:
+def _check_has_intents(reader: str, table: _Mapped, path: str, whose: str) -> None:
     mapping, schema = table
     if schema is not None and not _has(table, sch.INTENTS):
         source = mapping.get(sch.INTENTS)
         problem = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
-        raise ConfigError(f"metric '{metric}' needs the intents of {whose}: {problem} (set {path}.intents)")
+        raise ConfigError(f"{reader} needs the intents of {whose}: {problem} (set {path}.intents)")
 
 
 def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
@@ -233,7 +237,7 @@ def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
 def _layout(options: Options, columns: sch.Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
     """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
     every_row = not scoring.by_position or not columns.relevance or options.repeated_items == "all"
-    every_row |= options.only_changed or any(metric.needs != "relevant" for metric in scoring.metrics)
+    every_row |= options.only_changed or scoring.every_row
     uncut = any(metric.cut is None for metric in scoring.metrics)
     for rule in scoring.conventions:
         every_row |= rule.duplicates in ("best_rank", "refuse") or rule.unjudged == "removed"

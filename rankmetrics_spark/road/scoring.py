@@ -71,6 +71,14 @@ _KINDS = {
 }
 
 
+#: Types of what arrays of stored lists hold.
+_ARRAYS = {
+    **dict.fromkeys((sch.RANKS, sch.TIED_ABOVE, sch.ITEM_PLACES), T.IntegerType()),
+    **dict.fromkeys((sch.GRADES, sch.SCORES), T.DoubleType()),
+    sch.ITEM_HASHES: T.LongType(),
+    sch.INTENTS: T.ArrayType(T.LongType()),
+}
+
 #: Rows whose arrays are made at once: it bounds what Python holds of long lists.
 ROWS_AT_ONCE = 2**19
 
@@ -85,9 +93,8 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
     """Columns of a scored list: counts, and one double per metric."""
     counts = [T.StructField(name, T.LongType()) for name in COUNTS]
     hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
-    arrays = {sch.RANKS: T.IntegerType(), sch.GRADES: T.DoubleType()} if scoring.stored else {}
-    arrays |= {sch.ITEM_HASHES: T.LongType()} if scoring.stored_items else {}
-    hashes += [T.StructField(name, T.ArrayType(kind)) for name, kind in arrays.items()]
+    arrays = scoring.stored_arrays if scoring.stored else ()
+    hashes += [T.StructField(name, T.ArrayType(_ARRAYS[name])) for name in arrays]
     return counts + hashes + [T.StructField(name, T.DoubleType()) for name in _values(scoring)]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
@@ -19,21 +19,32 @@ _REPEATS = ("duplicate_item", "repeated_position")
 
 
 def refuse_to_store(tables: Tables) -> None:
-    """Refuse to store lists that could not be scored again from their ranks and grades.
+    """Refuse to store lists that could not be scored again from what is stored of them.
 
     Raises:
         ConfigError: A metric or the convention reads more, or the lists are not those of the log alone.
     """
     work, options = tables.plan.scoring, tables.plan.options
-    more = [f"metric '{metric}' reads {needed}" for metric in work.metrics if (needed := needs_more(metric.needs))]
+    more = [(f"metric '{metric}'", needed) for metric in work.metrics if (needed := needs_more(metric.needs))]
     if not work.by_position and any(rule.averages_ties for rule in work.conventions):
-        more.append(f"{options.path_of('convention')}.ties 'expected' reads scores")
-    if work.looks_up and not work.repeats:
-        more.append("judgements are looked up, while quality.repeated_items is 'ignore'")
-    given = {"machine": work.machine, "assignments": tables.assigned, "events.within": tables.timed}
-    more += [f"{name} is given" for name, value in given.items() if value]
-    if more:
-        raise ConfigError(f"sink.lists is true, which stores ranks and grades only, and {more[0]}; allowed: false")
+        more.append((f"{options.path_of('convention')}.ties 'expected'", "scores"))
+    wrong = [(f"{what} reads {needed}", with_reads(*work.reads, needed)) for what, needed in more
+             if needed not in work.reads]  # fmt: skip
+    if (work.looks_up or work.looks_up_intents) and not work.repeats:
+        wrong.append(("judgements are looked up, while quality.repeated_items is 'ignore'", "false"))
+    wrong += [("machine is given", "false")] * work.machine
+    for why, allowed in wrong:
+        reads, stored = with_reads(*work.reads), " and ".join(("ranks", "grades", *work.reads))
+        raise ConfigError(f"sink.lists is {reads}, which stores {stored} only, and {why}; allowed: {allowed}")
+
+
+def with_reads(*names: str) -> str:
+    """The value of ``sink.lists`` that stores these beside ranks and grades.
+
+    >>> with_reads("scores"), with_reads()
+    ('{scores: true}', 'true')
+    """
+    return f"{{{', '.join(f'{name}: true' for name in names)}}}" if names else "true"
 
 
 def needs_more(needs: str) -> str:
@@ -42,16 +53,19 @@ def needs_more(needs: str) -> str:
 
 
 def lists_to_store(tables: Tables) -> DataFrame:
-    """A row per list of a run, of no experiment but with its name: what scores and aggregates are made from."""
+    """A row per list of a run, of no experiment but with its name: what scores and aggregates are made from.
+
+    With assignments, a list is there once, whatever tests its user is in.
+    """
     plan = tables.plan
     beside = scoring.columns_beside(plan.columns, Stored(), plan.scoring)
     # The number of a row is another one in another order of the rows.
     numbers = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own == sch.ROW]
     kept = [name for name in beside if name not in (sch.EXPERIMENT, sch.USER, sch.ALL_ROWS_SEEN, sch.JUDGED)]
     own = [f"string(null) AS {name}" if name in numbers else name for name in kept]
-    read = (*own, sch.N_ROWS, *Stored(plan.scoring.list_hash, plan.scoring.stored_items).payload)
+    read = (*own, sch.N_ROWS, *Stored(plan.scoring.stored_arrays, plan.scoring.list_hash).payload)
     keys = (f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}")
-    return tables.lists.selectExpr(*keys, *read)
+    return tables.lists_of_log.selectExpr(*keys, *read)
 
 
 def log_of_lists(stored: DataFrame) -> DataFrame:
@@ -76,28 +90,34 @@ class StoredTables(Tables):
     Attributes:
         stored: The rows of ``lists``.
         left_out: The rows of ``quarantine``.
-        counted: What the earlier run has counted of the events; None without events.
+        of_events: What the earlier run has counted of the events, their digest, and the share of impressions whose
+            events may still come; None without.
     """
 
     stored: DataFrame = None  # type: ignore[assignment]
     left_out: DataFrame = None  # type: ignore[assignment]
-    counted: Mapping[str, int] | None = None
+    of_events: tuple[dict[str, int] | None, str | None, float | None] = (None, None, None)
 
     @classmethod
-    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, counted: Mapping[str, int] | None) -> Tables:
-        """The same tables, which were planned as if their log were read; of the inputs, only judgements are read."""
+    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> Tables:
+        """The same tables, planned as if their log were read; only judgements and assignments are read of inputs."""
         work = replace(of.plan.scoring, stored=True, finite=False)
-        layout = Stored(work.list_hash, sch.ITEM_HASHES in stored.columns, work.looks_up)
+        layout = Stored(work.stored_arrays, work.list_hash, work.looks_up)
         plan = replace(of.plan, scoring=work, layout=layout)
         stored = stored.drop(sch.EXPERIMENT).withColumnRenamed(sch.ARM, sch.EXPERIMENT)
         none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
         rows = stored.selectExpr(sch.EXPERIMENT, sch.USER, f"explode({sch.GRADES}) AS {sch.RELEVANCE}", none)
-        return cls(plan, rows, of.judgements, of.pools, stored=stored, left_out=left_out, counted=counted)
+        more |= {"assigned": of.assigned}
+        return cls(plan, rows, of.judgements, of.pools, stored=stored, left_out=left_out, **more)
 
     @property
-    def event_counts(self) -> dict[str, int] | None:
-        """What became of the events, as the earlier run has counted it."""
-        return None if self.counted is None else dict(self.counted)
+    def _events(self) -> tuple[dict[str, int] | None, str | None]:
+        return self.of_events[:2]
+
+    @property
+    def open_share(self) -> float | None:
+        """The share that the earlier run has found."""
+        return self.of_events[2]
 
     @cached_property
     def outcome(self) -> DataFrame:
@@ -108,7 +128,7 @@ class StoredTables(Tables):
                  for name in checking.rejected_type(columns).names}  # fmt: skip
         # An empty name is null as the value of a partition.
         empty = f"CASE WHEN {sch.REASON} = 'empty_experiment' THEN '' ELSE {texts[sch.EXPERIMENT]} END"
-        texts[sch.EXPERIMENT] = empty
+        texts[sch.EXPERIMENT] = f"'{sch.EVERYONE}'" if self.assigned else empty
         faulty = self.left_out.where(~F.col(sch.REASON).isin(*_REPEATS))
         fields = ", ".join(f"{sql} AS {name}" for name, sql in texts.items())
         groups = faulty.selectExpr(f"struct({fields}) AS {sch.REJECTED}").groupBy(sch.REJECTED)

@@ -132,6 +132,11 @@ class Tables:
         """What became of the events: status -> how many; None without events. The first look starts a job."""
         return self._events[0]
 
+    @cached_property
+    def open_share(self) -> float | None:
+        """Share of the impressions whose events may still come; see ``Timed``. The first look starts jobs."""
+        return self.timed.open_share() if self.timed else None
+
     @property
     def digests(self) -> dict[str, str | None]:
         """Input beside the log -> its digest: the sum of the hashes of its rows; None without it."""
@@ -241,10 +246,10 @@ class Tables:
     def lists(self) -> DataFrame:
         """One row per (experiment, list, convention), in internal names."""
         if self.assigned is None:
-            return self._lists_of_log
+            return self.lists_of_log
         in_test = f"{sch.EXPERIMENT} IS NOT NULL"
         if self.keep is None:
-            return self.assigned.of_arms(self._lists_of_log).where(in_test)
+            return self.assigned.of_arms(self.lists_of_log).where(in_test)
         return self.outcome_of_arms.where(f"{sch.REJECTED} IS NULL AND {in_test}")
 
     @cached_property
@@ -253,7 +258,7 @@ class Tables:
         return self.outcome if self.assigned is None else self._kept(self.assigned.of_arms(self.outcome), "of_arms")
 
     @cached_property
-    def _lists_of_log(self) -> DataFrame:
+    def lists_of_log(self) -> DataFrame:
         """One row per (list, convention), whatever its experiments."""
         if self.nested is not None:
             return self._of_nested[0]
@@ -285,7 +290,7 @@ class Tables:
         """The values of all lists of a user, in a test or not: a row for each part of the day between two exposures."""
         assert self.assigned is not None
         plan = self.plan
-        parts = scoring.per_user(self.assigned.parted(self._lists_of_log), plan.columns, plan.scoring)
+        parts = scoring.per_user(self.assigned.parted(self.lists_of_log), plan.columns, plan.scoring)
         rows = _published(parts, plan)
         place = f"bigint(substring_index({sch.EXPERIMENT}, ' '"
         names = [sch.USER, f"{place}, 1)) AS {sch.SINCE}", f"{place}, -1)) AS {sch.UNTIL}"]
@@ -325,7 +330,7 @@ class Tables:
             users = self.users
             if self.assigned and plan.lists_are_users and not plan.options.percentiles:
                 # A list is added up for all of its experiments at once, and not copied for each.
-                users = scoring.per_user(self.assigned.of_all_arms(self._lists_of_log), plan.columns, plan.scoring)
+                users = scoring.per_user(self.assigned.of_all_arms(self.lists_of_log), plan.columns, plan.scoring)
             users = _published(users, plan, sch.CONVENTION_INDEX)
             return averages(UserRows(users, self.within_segments, several=True), plan)
         # One round trip to Python scores the lists and adds them up, each a user's only one; percentiles take another.
@@ -372,7 +377,7 @@ class Tables:
         Reads only the lists that have such rows, and of these the rows that scoring has read.
         """
         work, columns = self.plan.scoring, self.plan.columns
-        keys = self._lists_of_log.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
+        keys = self.lists_of_log.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
         condition = f"{sch.ALL_ROWS_SEEN} OR {sch.RELEVANCE} > 0" if columns.relevance else sch.ALL_ROWS_SEEN
         candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
         if not columns.relevance and self.pools is not None:

@@ -22,6 +22,7 @@ from tests.benchmarks import data
 from tests.helpers.logs import config
 
 ERASED = 1_000
+STORED = ("ranks", "grades", "scores", "tied_above", "item_places", "intents")
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -43,19 +44,25 @@ def bytes_of_lists(folder: Path) -> dict[str, int]:
     return sizes
 
 
+def sizes(out: Path, rows: int) -> str:
+    """Megabytes per million rows of what is stored of lists."""
+    of = {name: size / rows for name, size in bytes_of_lists(out / "lists").items()}
+    of_items = ", ".join(f"{name} {of[name]:.2f}" for name in STORED if name in of)
+    own = sum(of.get(name, 0) for name in STORED)
+    return f"lists: {own:.2f} MB a million rows ({of_items}), {sum(of.values()):.2f} MB with their keys"
+
+
+def config_of(log: str, out: Path, lists: Any, date: str) -> Any:
+    columns = {role: role for role in ("experiment", "user", "item", "relevance", "score")} | {"intents": "country"}
+    more = {"metrics": ["ap@10", "ndcg@10"], "comparison": {"baseline": "exp-0"}, "evaluation_date": date}
+    return config(log, out, **more, source={"columns": columns}, sink={"path": str(out), "lists": lists})
+
+
 def of_days(spark: SparkSession, log: str, out: Path, n: int, rows: int) -> tuple[float, ...]:
     """Days, and seconds to evaluate them, to add a metric, and to erase users."""
-    columns = {"experiment": "experiment", "user": "user", "item": "item", "relevance": "relevance"}
-    more: dict[str, Any] = {"metrics": ["ap@10", "ndcg@10"], "comparison": {"baseline": "exp-0"}}
-    more |= {"source": {"columns": columns}, "sink": {"path": str(out), "lists": True}}
-    days = [
-        config(log, out, **more, evaluation_date=f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}") for day in range(n)
-    ]
+    days = [config_of(log, out, True, f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}") for day in range(n)]
     evaluated = seconds(lambda: [run(spark, day) for day in days])
-    sizes = {name: size / n / rows for name, size in bytes_of_lists(out / "lists").items()}
-    print(
-        f"lists: {sizes['ranks'] + sizes['grades']:.2f} MB a million rows, {sum(sizes.values()):.2f} MB with their keys"
-    )
+    print(sizes(out, n * rows))
     added = seconds(lambda: recompute(spark, Sink(path=str(out)), ["err@20"]))
     users = spark.read.parquet(log).select("user").distinct().limit(ERASED).toPandas()["user"]
     (ids := out.parent / "ids.txt").write_text("\n".join(map(str, users)))
@@ -68,6 +75,9 @@ def main(rows: str = "110000", *counts: str) -> None:
     with tempfile.TemporaryDirectory(prefix="stored-") as parent:
         folder, spark = Path(parent), laptop_session(threads=2)
         log = data.ensure(spark, folder, data.Dataset(int(rows), experiments=2))
+        for key in ("scores", "intents"):
+            run(spark, config_of(log, folder / key, {key: True}, "2026-01-01"))
+            print(f"with {key}: {sizes(folder / key, int(rows))}")
         found = [of_days(spark, log, folder / count, int(count), int(rows)) for count in counts or ("30", "90")]
         for before, after in pairwise(found):
             late = zip(("evaluated", "one more metric", "erased"), before[1:], after[1:], strict=True)

@@ -16,6 +16,7 @@ from typing import Any
 PYTHONS = {"sail": ".venvs/laptop/bin/python", "spark": ".venv/bin/python"}
 LEFT_OUT = {
     "the input or the output is a table of the session": ("TABLE_OR_VIEW", "table not found", "of a catalog"),
+    "the output is a name that Spark takes for no folder": ("Relative path in absolute URI",),
     "the record hides a secret": ("hides secrets",),
     "its users were erased": ("users were erased from run",),
     "the test has changed the plan": ("registered/plan.json is not as it was written",),

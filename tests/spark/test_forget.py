@@ -162,13 +162,16 @@ def test_what_is_left_is_that_of_a_log_without_the_users(spark: SparkSession, tm
 
 def test_stored_lists_lose_the_users_and_serve_for_new_metrics(spark: SparkSession, tmp_path: Path) -> None:
     log, reduced = both_logs(spark, tmp_path)
-    stored = {"sink": {"path": str(log.out), "lists": True}}
-    log.run(DAYS[0], {}, **LAX, **stored)
-    reduced.run(DAYS[0], {}, **LAX, metrics=["ap@5", "ndcg@5", "err@3"])
+    added = ["err@3", "softmax_loss", "distinct@3"]
+    more: dict[str, Any] = {"source": {"columns": {"score": "position", "intents": "item_id"}}}
+    lists = {"scores": True, "intents": True}
+    log.run(DAYS[0], {}, **LAX, **more, sink={"path": str(log.out), "lists": lists})
+    of_others = {"metrics": ["ap@5", "ndcg@5", *added], "sink": {"path": str(reduced.out), "lists": lists}}
+    reduced.run(DAYS[0], {}, **LAX, **more, **of_others)
     assert any(file.startswith("lists/") for file in holding(log.out, *GONE))
     forget(spark, str(log.out), ids_file(tmp_path, *GONE))
-    assert holding(log.out, *GONE) == [] and rows_of(spark, log.out, "lists")
-    recompute(spark, Sink(path=str(log.out)), ["err@3"])
+    assert holding(log.out, *GONE) == [] and rows_of(spark, log.out, "lists") == rows_of(spark, reduced.out, "lists")
+    recompute(spark, Sink(path=str(log.out)), added)
     assert_same(spark, log.out, reduced.out)
     # Its log still holds them, as the record of the new run says too.
     with pytest.raises(ConfigError, match=r"users were erased from run .* --without FILE"):

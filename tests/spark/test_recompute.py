@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.job import forget, recompute, verify
 from rankmetrics_spark.report import figures_of_output, write_page
 from rankmetrics_spark.sinks import ParquetFolder, altered, files_of, prune, store_of
@@ -28,50 +28,112 @@ from tests.spark.test_verify import contents
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "checks", "quarantine", "lists")
 OLD = ["ap@5", "ndcg@10", "rr"]
 LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}, "comparison": {"baseline": "a"}, "metrics": OLD}
-SCORES = {"rank_by": "score", "source": {"columns": {"score": "position"}}}
-NO_GRADES = {"relevance": None}
-JUDGED: dict[str, Any] = {"source": {"columns": NO_GRADES}, "judgements": {}}
+#: Start of the date, in seconds since 1970.
+MIDNIGHT = 1_795_132_800
+BY_LIST, ARMS = {"list": ["experiment_id"]}, {"columns": {"test": None, "time": None}}
+EXPECTED, SHOWN_IDEAL = ({"preset": "standard", **knob} for knob in ({"ties": "expected"}, {"ideal_pool": "shown"}))
+
+
+def kind(columns: dict[str, str | None] | None = None, lists: str = "", **more: Any) -> dict[str, Any]:
+    """Sections of a config with columns of the log; ``lists`` names what is stored beside ranks and grades."""
+    stored = {"sink": {"lists": {lists: True}}} if lists else {}
+    return LAX | {"source": {"columns": columns or {}} | more.pop("source", {})} | stored | more
+
+
+NO_GRADES: dict[str, str | None] = {"relevance": None}
+IN_TIME = {"events": {"within": "1h", "columns": {"time": "at"}}}
 KINDS: dict[str, dict[str, Any]] = {
-    "clicks by position": LAX,
-    "by score": LAX | SCORES,
-    "several lists and segments": LAX | {"source": {"list": ["item_id"], "segments": ["relevance"]}},
-    "items without relevance": LAX | {"metrics": [*OLD, "bpref"]},
-    "all repeats": LAX | {"quality": {"max_invalid_fraction": 1, "repeated_items": "all"}, "percentiles": [50]},
-    "changed lists": LAX | {"comparison": {"baseline": "a", "only_changed": True}},
-    "one file": LAX | {"sink": {"layout": "by_date"}},
-    "grades looked up": LAX | JUDGED,
-    "looked up, by score": LAX
-    | JUDGED
-    | {"rank_by": "score", "source": {"columns": NO_GRADES | {"score": "position"}}},
-    "judged, with clicks": LAX | {"judgements": {}},
-    "judged users": LAX | JUDGED | {"convention": {"preset": "standard", "population": "judged"}},
-    "every shown copy": LAX | {"judgements": {}, "convention": {"preset": "standard", "duplicates": "count"}},
+    "clicks by position": kind(),
+    "by score": kind({"score": "position"}, rank_by="score"),
+    "several lists and segments": kind(source={"list": ["item_id"], "segments": ["relevance"]}),
+    "items without relevance": kind(metrics=[*OLD, "bpref"]),
+    "all repeats": kind(quality={"max_invalid_fraction": 1, "repeated_items": "all"}, percentiles=[50]),
+    "changed lists": kind(comparison={"baseline": "a", "only_changed": True}),
+    "one file": kind(sink={"layout": "by_date"}),
+    "grades looked up": kind(NO_GRADES, judgements={}),
+    "looked up, by score": kind(NO_GRADES | {"score": "position"}, judgements={}, rank_by="score"),
+    "judged, with clicks": kind(judgements={}),
+    "judged users": kind(NO_GRADES, judgements={}, convention={"preset": "standard", "population": "judged"}),
+    "every shown copy": kind(judgements={}, convention={"preset": "standard", "duplicates": "count"}),
+    "scores": kind({"score": "model"}, "scores"),
+    "expected over ties": kind({"score": "wide"}, "scores", rank_by="score", convention=EXPECTED),
+    "intents": kind({"intents": "kinds"}, "intents"),
+    "intents looked up": kind(NO_GRADES, "intents", judgements={}, convention=SHOWN_IDEAL),
+    "events in time": kind(NO_GRADES | {"time": "at"}, **IN_TIME),
+    "arms": kind({"experiment": None}, source=BY_LIST, assignments=ARMS, comparison={"baseline": "x"}),
+    "tests in time, with events": kind(
+        NO_GRADES | {"time": "at", "experiment": None},
+        source=BY_LIST,
+        assignments={"columns": {"test": "test", "time": "at"}},
+        comparison={"baseline": "x", "cuped": {"before": "exposure"}},
+        **IN_TIME,
+    ),
 }
+OF_SCORES, OF_INTENTS = ["softmax_loss", "softmax_entropy(t=2)", "auc", "err@5"], ["alpha_ndcg@5", "err_ia@10"]
+#: Kind -> what is added to it, where that is not two metrics of ranks and grades.
+ADDED = {"scores": OF_SCORES, "expected over ties": ["auc", "ndcg@3", "rbp"]}
+ADDED |= {"intents": [*OF_INTENTS, "distinct@3", "bpref"], "intents looked up": OF_INTENTS}
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def intents_of(rng: random.Random) -> list[str] | None:
+    return rng.choice([None, [], ["x"], ["y", ""], ["x", "y", "x"], ["z", "y"]])
 
 
 def judged(path: Path, seed: int) -> str:
     """A file with grades of some of the items of ``random_log``, and of items and users that it lacks."""
-    rng = random.Random(seed)
+    rng, others = random.Random(seed), random.Random(seed)
     pairs = [(f"user {user}", f"item {item}") for user in range(9) for item in range(1, 95)]
     rows = [(user, item, float(rng.choice([0, 0, 1, 2]))) for user, item in rng.sample(pairs, 500)]
     names = ("user_id", "item_id", "relevance")
-    columns = zip(names, map(list, zip(*rows, strict=True)), strict=True)
-    pq.write_table(pa.table(dict(columns)), path)
-    return str(path)
+    return written(path, [{**dict(zip(names, row, strict=True)), "intents": intents_of(others)} for row in rows])
+
+
+def dirty_log(folder: Path, seed: int = 11, users: int = 8) -> Path:
+    """The rows of ``random_log`` with times, intents, and scores: some equal, some the same double."""
+    file, rng = parquet(folder, random_log(seed, users=users)) / "part-0.parquet", random.Random(seed)
+    for row in (rows := pq.read_table(file).to_pylist()):
+        row |= {"model": rng.choice([None, -0.0, 0.5, *[rng.random()] * 20]), "wide": 2**53 + rng.randrange(20)}
+        row |= {"at": MIDNIGHT + rng.randrange(86_400), "kinds": intents_of(rng)}
+    written(file, rows)
+    return folder
+
+
+def events_of(log: Path, path: Path) -> str:
+    """A file of clicks on some of the rows of a log: within an hour of them, later, and before."""
+    rng, rows = random.Random(5), pq.read_table(log).select(["user_id", "item_id", "at"]).to_pylist()
+    delays = [-10, 0, 60, 3600, 4000]
+    return written(path, [row | {"at": row["at"] + rng.choice(delays)} for row in rng.sample(rows, 60)])
+
+
+def assigned_to(path: Path, users: int) -> str:
+    """A file of who is in which arm of two tests: some in both arms, some once more, some in none."""
+    rng = random.Random(5)
+    rows = [{"test": rng.choice("tu"), "arm": rng.choice([*"xxxyyy", None])} for _ in range(3 * users)]
+    of_user = [(f"user {rng.randrange(users + 2)}", MIDNIGHT + rng.randrange(86_400)) for _ in rows]
+    return written(path, [row | {"user_id": user, "at": at} for row, (user, at) in zip(rows, of_user, strict=True)])
 
 
 def published(spark: SparkSession, log: Path, out: Path, kind: dict[str, Any], seed: int = 1, **more: Any) -> None:
     """A run that stores its lists."""
     sections = kind | more
-    if "judgements" in kind:
-        sections |= {"judgements": {"path": judged(out.parent / f"judged {seed}.parquet", seed)}}
+    files = {
+        "judgements": lambda: judged(out.parent / f"judged {seed}.parquet", seed),
+        "events": lambda: events_of(log, out.parent / "events.parquet"),
+        "assignments": lambda: assigned_to(out.parent / "assigned.parquet", 8),
+    }
+    sections |= {name: {"path": file()} | kind[name] for name, file in files.items() if name in kind}
     sink = {"path": str(out), "lists": True} | sections.get("sink", {})
     run(spark, config(log, out, **(sections | {"sink": sink})))
 
 
 def same(spark: SparkSession, out: Path, other: Path) -> None:
     """Every table of both outputs holds the same rows, to the bit."""
-    for table in TABLES:
+    for table in (*TABLES, *["user_days"] * (other / "user_days").exists()):
         rows, others = (read(spark, place / table) for place in (out, other))
         names = [name for name in others.columns if name != "run_id"]
         assert sorted(rows.columns) == sorted(others.columns), table
@@ -83,8 +145,8 @@ def same(spark: SparkSession, out: Path, other: Path) -> None:
 def test_a_metric_from_stored_lists_is_that_of_the_log(
     spark: SparkSession, tmp_path: Path, kind: str, users: int
 ) -> None:
-    log, out, other = parquet(tmp_path / "log", random_log(11, users=users)), tmp_path / "out", tmp_path / "other"
-    sections, added = KINDS[kind], ["err@5", "p@3"]
+    log, out, other = dirty_log(tmp_path / "log", users=users), tmp_path / "out", tmp_path / "other"
+    sections, added = KINDS[kind], ADDED.get(kind, ["err@5", "p@3"])
     published(spark, log, out, sections)
     published(spark, log, other, sections, metrics=[*sections["metrics"], *added])
     recompute(spark, Sink(path=str(out)), added, dates=(DATE, None))
@@ -94,11 +156,13 @@ def test_a_metric_from_stored_lists_is_that_of_the_log(
     shutil.rmtree(log)
     before = contents(out)
     result = verify(spark, Sink(path=str(out)), source="lists")
-    assert {row["table"] for row in result.rows} == {*TABLES} - {"quarantine", "lists"} and not result.other
-    assert result.uncovered == [
-        "not shown, since they need the inputs: lists, quarantine, which rows were left out, and that the log has the "
-        "digests on record"
-    ]
+    assigned = {each.name for each in out.glob("user_days")}
+    assert {row["table"] for row in result.rows} == {*TABLES} - {"quarantine", "lists"} | assigned and not result.other
+    also = ", events" * ("events" in sections)
+    if again := [name for name in ("judgements", "assignments") if name in dict(sections)]:
+        also += f"; {' and '.join(again)} were read as before"
+    left = "lists, quarantine, which rows were left out, and that the log has the digests on record"
+    assert result.uncovered == [f"not shown, since they need the inputs: {left}{also}"]
     assert contents(out) == before
 
 
@@ -213,34 +277,74 @@ def test_a_study_that_stored_lists_do_not_serve_is_refused(spark: SparkSession, 
         assert result[0] == code and sentence in " ".join(result[2].split()), result
 
 
+SHOWN = kind({"score": "model", "intents": "kinds"})
 REFUSED: dict[str, tuple[list[str], str | None, str, str]] = {
     "known": (["ap@5"], None, DATE, f"--metrics is ap@5, which {DATE} has already"),
     "every item": (["bpref"], None, DATE, "metric 'bpref' reads items without relevance, which the lists stored on"),
     "repeats": ([], "tfma", DATE, "has another duplicates, and so reads repeated or tied items"),
+    "scores": (["softmax_loss"], None, DATE, "do not hold; allowed: rankmetrics evaluate --config C --from D1 --to D2, "
+               "over the log, with sink.lists: {scores: true}"),
+    "intents": (["distinct@5"], None, DATE, "metric 'distinct@5' reads intents, which the lists stored on"),
     "no date": (["err@5"], None, "2026-11-19", "nothing is published on 2026-11-19"),
-    "nothing": (
-        [],
-        None,
-        DATE,
-        "nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or several",
-    ),
-}
+    "nothing": ([], None, DATE, "nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or "),
+}  # fmt: skip
+NOT_STORED = {
+    "softmax_loss": (True, "true, which stores ranks and grades only, and metric 'softmax_loss(t=1)' reads scores; "
+                     "allowed: {scores: true}"),
+    "err_ia@5": ({"scores": True}, "{scores: true}, which stores ranks and grades and scores only, and metric "
+                 "'err_ia@5' reads intents; allowed: {scores: true, intents: true}"),
+}  # fmt: skip
 
 
 def test_what_stored_lists_do_not_hold_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    log, out, other = parquet(tmp_path / "log", random_log(3, users=8)), tmp_path / "out", tmp_path / "other"
-    published(spark, log, out, LAX)
+    log, out, other = dirty_log(tmp_path / "log", 3), tmp_path / "out", tmp_path / "other"
+    published(spark, log, out, SHOWN)
     run(spark, config(log, other, **LAX))
     for names, convention, date, sentence in REFUSED.values():
         with pytest.raises((ConfigError, InputError), match=re.escape(sentence)):
             recompute(spark, Sink(path=str(out)), names, convention, (date, None))
     with pytest.raises(InputError, match=f"{DATE} cannot be recomputed: the lists of all experiments are not stored"):
         recompute(spark, Sink(path=str(other)), ["err@5"])
+    for metric, (lists, sentence) in NOT_STORED.items():
+        with pytest.raises(ConfigError, match=re.escape(f"sink.lists is {sentence}")):
+            published(spark, log, other, SHOWN | {"metrics": [metric], "sink": {"lists": lists}})
+
+
+def test_other_assignments_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    log, out = dirty_log(tmp_path / "log"), tmp_path / "out"
+    published(spark, log, out, KINDS["arms"])
+    assigned_to(tmp_path / "assigned.parquet", 7)
+    with pytest.raises(DifferenceError, match=f"the assignments of {DATE} are not those that .* was in which test"):
+        recompute(spark, Sink(path=str(out)), ["err@5"])
+    (tmp_path / "ids.txt").write_text("user 3")
+    forget(spark, str(out), str(tmp_path / "ids.txt"))
+    with pytest.raises(ConfigError, match="assignments say who is in which test, and may hold users who were erased"):
+        recompute(spark, Sink(path=str(out)), ["err@5"])
+
+
+def test_values_that_are_expected_over_ties_follow_from_stored_scores(spark: SparkSession, tmp_path: Path) -> None:
+    log, other, ties = dirty_log(tmp_path / "log"), tmp_path / "other", {"convention": EXPECTED}
+    by_score = kind({"score": "wide"}, rank_by="score")
+    published(spark, log, other, by_score, **ties, sink={"lists": {"scores": True}})
+    for lists in (True, {"scores": True}):
+        published(spark, log, out := tmp_path / type(lists).__name__, by_score, sink={"lists": lists})
+        if lists is True:
+            with pytest.raises(
+                ConfigError, match="has ties 'expected', and so reads scores, which the lists stored on"
+            ):
+                recompute(spark, Sink(path=str(out)), convention="{preset: standard, ties: expected}")
+    recompute(spark, Sink(path=str(out)), convention="{preset: standard, ties: expected}")
+    same(spark, out, other)
 
 
 def seen(spark: SparkSession, out: Path) -> list[Any]:
-    """What a reader sees, in every table."""
-    return [exact(read(spark, out / table).collect(), ["run_id"]) for table in TABLES]
+    """What a reader sees, in every table; Spark's also has columns of files that no pointer names, without values."""
+    result = []
+    for rows in (read(spark, out / table) for table in TABLES):
+        known = rows.select(*sorted(rows.columns)).collect()
+        empty = [name for name in rows.columns if all(row[name] is None for row in known)]
+        result.append(exact(known, ["run_id", *empty]))
+    return result
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])

@@ -20,7 +20,7 @@ TABLES = {"self", "impressions", "judgements", "machine_judgements", "events", "
           "before", "dates"}  # fmt: skip
 """Parameters that are tables, or a section of a config as it is."""
 ELSEWHERE = {
-    "Options": {"judged", "with_machine", "with_events", "with_assignments", "paths"},
+    "Options": {"judged", "with_machine", "with_events", "with_assignments", "paths", "reads"},
     "Comparison": {"cuped", "tests", "gates"},
     "Quality": {"repeated_items", "on_broken_split"},
 }
