@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.helpers.configs import INPUT, ROLES, SOURCE, TEXT
 FILE = Path(__file__).resolve().parents[1] / "messages.txt"
 WORDS = {"INPUT": INPUT, "ROLES": ROLES, "SOURCE": SOURCE, "TEXT": TEXT}
 """What several messages list, by its name in the file."""
+slow = partial(pytest.param, marks=pytest.mark.slow)
+"""A case that runs with ``--slow`` alone."""
 
 
 def messages(section: str) -> list[tuple[Any, str]]:

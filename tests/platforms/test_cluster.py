@@ -96,9 +96,7 @@ def assert_same_bits(result: Path, expected: Path) -> None:
     assert records[0]["rows"]["quarantined"] > 0
 
 
-def test_two_workers_with_only_the_zip_give_the_same_bits_as_local_mode(
-    folder: Path, cluster: Cluster, local: Path
-) -> None:
+def test_two_workers_with_only_the_zip_give_the_bits_of_local_mode(folder: Path, cluster: Cluster, local: Path) -> None:
     said = ended(submit(folder, cluster.url, folder / "two workers"))
     assert "(executor 0)" in said and "(executor 1)" in said
     assert_same_bits(folder / "two workers", local)

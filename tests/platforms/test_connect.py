@@ -210,9 +210,7 @@ def test_a_run_writes_partitions_that_other_tools_can_read(remote: dict[str, Any
     assert json.loads(record.read_text())["rows"] == rows
 
 
-def test_the_command_evaluates_where_the_server_has_another_disk(
-    server: Server, remote: dict[str, Any], desk: Path
-) -> None:
+def test_a_command_evaluates_on_a_server_with_another_disk(server: Server, remote: dict[str, Any], desk: Path) -> None:
     before = set(desk.iterdir())
     (words,) = commands("rankmetrics", section("Spark Connect"))
     arguments = rename(words, {"sc://HOST:15002": server.url})
@@ -240,9 +238,7 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
         ([], "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"),
     ],
 )
-def test_a_client_without_a_server_fails_at_once_with_one_sentence(
-    desk: Path, arguments: list[str], message: str
-) -> None:
+def test_a_client_without_a_server_fails_at_once_in_a_sentence(desk: Path, arguments: list[str], message: str) -> None:
     done = client(desk, "rankmetrics", "evaluate", "--config", "first.yaml", *arguments)
     lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr

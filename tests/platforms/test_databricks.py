@@ -664,9 +664,7 @@ with open(answer, "w") as file:
 
 
 @pytest.mark.parametrize("where", ["classic", "connect"])
-def test_each_kind_of_task_uses_the_session_of_the_platform_and_returns(
-    where: str, workspace: Path, tmp_path: Path
-) -> None:
+def test_each_kind_of_task_uses_the_platform_session_and_returns(where: str, workspace: Path, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"source": {"path": str(log)}, "metrics": ["ap@5"]}))

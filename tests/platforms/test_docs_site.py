@@ -33,9 +33,7 @@ def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page,
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_is_no_wider_than_a_phone_and_loads_nothing(
-    browser: Browser, site: Path, name: str, scheme: str
-) -> None:
+def test_pages_are_no_wider_than_a_phone_and_load_nothing(browser: Browser, site: Path, name: str, scheme: str) -> None:
     page, message = opened(browser, site / f"{name}.html", 390, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]

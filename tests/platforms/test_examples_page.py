@@ -83,9 +83,7 @@ def test_metric_and_direction_are_chosen_and_names_are_text(shown: Page) -> None
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right(
-    opened: Callable[..., Opened], width: int
-) -> None:
+def test_of_all_pairs_the_best_is_left_and_the_next_are_right(opened: Callable[..., Opened], width: int) -> None:
     of_pairs = Examples(
         [row("u1", "ap@10", 1.0, 0.25)], 1, ranked("u1", "a", "Ab", 2), baseline="a", others=(1, 11), is_ahead=True
     )

@@ -142,9 +142,7 @@ def is_replaced(row: Row) -> bool:
 
 
 @pytest.mark.parametrize("place", [in_folder, in_own_catalog, in_iceberg], indirect=True)
-def test_a_run_replaces_exactly_what_it_computed(
-    spark: SparkSession, tmp_path: Path, plain: Outcome, place: Place
-) -> None:
+def test_a_run_replaces_just_its_own_rows(spark: SparkSession, tmp_path: Path, plain: Outcome, place: Place) -> None:
     log, later = parquet(tmp_path / "log", LOG), parquet(tmp_path / "later", LATER)
     run(spark, settings(log, place.sink, evaluation_date=DAY_BEFORE))
     change_partitioning(place)
@@ -253,9 +251,7 @@ def check_records(place: Place, done: Outcome) -> None:
     assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}
 
 
-def test_concurrent_runs_leave_the_complete_result_of_one_of_them(
-    spark: SparkSession, tmp_path: Path, place: Place
-) -> None:
+def test_concurrent_runs_leave_the_complete_result_of_one(spark: SparkSession, tmp_path: Path, place: Place) -> None:
     logs = [
         [*a_list([0, 1], "first", "a"), *a_list([0, 1], "first", "b"), Shown("a", "first", None, 9, 1)],
         [*a_list([1, 0], "second", "a"), *a_list([1, 0], "second", "b"), Shown("b", "second", None, 9, 1)],
@@ -413,9 +409,7 @@ def test_a_period_over_tables_is_that_over_parquet_files(
         assert printed[0] == printed[1] and printed[0]["comparisons"][0]["n_days"] == 3
 
 
-def test_a_period_over_tables_reads_the_runs_that_its_pointer_names(
-    spark: SparkSession, tmp_path: Path, place: Place
-) -> None:
+def test_a_period_over_tables_reads_the_runs_of_its_pointers(spark: SparkSession, tmp_path: Path, place: Place) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
     mended = Log(spark, tmp_path / "mended", [row for row in rows if row[0] != DAYS[0] or int(row[2][1:]) % 2])

@@ -38,7 +38,7 @@ NEWER_SCIPY = ("quantiles", "over_time", *ROWS)
 """Tests whose expected values come from functions that the oldest SciPy lacks."""
 MORE_LIBRARIES = ("laptop_port", "paper", "doors")
 """Tests that import the laptop engine, a parser of Markdown or Altair, which the oldest libraries do not bring."""
-OWN_WORDS = "tests/unit/test_printed.py::test_a_file_that_a_locale_has_no_name_for_is_one_sentence"
+OWN_WORDS = "tests/unit/test_printed.py::test_a_file_that_a_locale_cannot_name_is_one_sentence"
 """Click 8.0 refuses a locale of ASCII itself, in its own words."""
 SIMULATIONS = ("hard_data_simulated",)
 """Errors and coverage in numbers, which no version of Spark changes: ``make test-slow`` runs them."""

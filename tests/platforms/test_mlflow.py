@@ -99,9 +99,7 @@ def test_an_evaluation_of_mlflow_has_means_intervals_differences_and_a_table_of_
         (QUERIES, {"metric": "ap"}, "evaluator_config: unknown argument 'metric'; did you mean 'metrics'?"),
     ],
 )
-def test_what_an_evaluation_cannot_read_is_one_sentence(
-    store: str, data: pd.DataFrame, config: dict[str, Any], message: str
-) -> None:
+def test_unreadable_data_are_one_sentence(store: str, data: pd.DataFrame, config: dict[str, Any], message: str) -> None:
     targets = "relevant" if "relevant" in data else None
     with pytest.raises(RankmetricsError, match=re.escape(message)):
         mlflow.models.evaluate(

@@ -129,7 +129,7 @@ def test_the_wheel_is_built_without_spark_in_a_small_environment(built: tuple[Pa
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) < 60e6
 
 
-def test_the_commands_of_the_install_page_make_a_page_from_a_clone_and_from_a_wheel(
+def test_commands_of_the_install_page_make_a_page_from_clone_and_wheel(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")

@@ -282,9 +282,7 @@ def test_print_shows_the_differences_in_light_colours(opened: Callable[..., Open
     assert result.page.locator("details.numbers[open]").count() == 0
 
 
-def test_the_keyboard_reaches_every_control_and_every_figure_has_a_name(
-    opened: Callable[..., Opened], three: Path
-) -> None:
+def test_keyboards_reach_every_control_and_every_figure_has_a_name(opened: Callable[..., Opened], three: Path) -> None:
     result = opened(three)
     reached = []
     for _ in range(60):
@@ -372,9 +370,7 @@ def test_names_that_look_like_markup_are_shown_as_text(opened: Callable[..., Ope
     assert result.page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
 
 
-def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
-    opened: Callable[..., Opened], tmp_path: Path
-) -> None:
+def test_dates_make_a_line_of_differences_with_bad_days_shaded(opened: Callable[..., Opened], tmp_path: Path) -> None:
     output = Output(tmp_path / "days")
     for day in (1, 2, 3, 5):
         more = {"quality": {"warnings": ["tie_rate is 31.00%"]}} if day == 3 else {}

@@ -330,9 +330,7 @@ def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., 
 
 
 @pytest.mark.parametrize("unit", ["user", "query"])
-def test_an_index_of_days_begins_with_the_worst_and_leads_to_each_page(
-    browser: Browser, tmp_path: Path, unit: str
-) -> None:
+def test_an_index_of_days_has_the_worst_first_and_links_each_page(browser: Browser, tmp_path: Path, unit: str) -> None:
     days = {}
     for day, change in (("2026-11-18", 0.05), ("2026-11-19", 0.0), ("2026-11-20", -0.05)):
         rows = [compared("control", "new", "ndcg@10", change, role="primary")]

@@ -474,9 +474,7 @@ said("next", mean)
 """
 
 
-def test_the_next_call_starts_another_engine_and_old_results_and_forks_are_refused_in_a_sentence(
-    tmp_path: Path,
-) -> None:
+def test_the_next_call_starts_another_engine_and_refuses_old_results_and_forks_in_a_sentence(tmp_path: Path) -> None:
     done = succeeded(program(tmp_path, AGAIN, TMPDIR=str(tmp_path), RANKMETRICS_THREADS="1"))
     said: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():

@@ -218,9 +218,7 @@ def test_a_list_counts_from_the_instant_of_the_first_exposure_on(spark: SparkSes
     assert result._tables.outcome.count() == len(LOG)
 
 
-def test_a_time_without_an_offset_is_of_the_time_zone_and_arms_without_tests_are_experiments(
-    spark: SparkSession,
-) -> None:
+def test_a_time_without_offset_is_of_the_time_zone_and_arms_without_tests_are_experiments(spark: SparkSession) -> None:
     # In Berlin, winter is one hour ahead: 12:00 there is 11:00Z.
     rows = assigned("a u1 2026-11-20T12:00:00", "b u2 2026-11-20T11:00:00")
     result = result_of(rows, time_zone="Europe/Berlin", baseline="a")
@@ -318,9 +316,7 @@ def nested(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.both_engines
 @pytest.mark.parametrize("told_apart", [(), ("request",)], ids=["rows are lists", "requests are lists"])
-def test_lists_of_a_row_have_the_times_and_faults_of_their_items(
-    spark: SparkSession, told_apart: tuple[str, ...]
-) -> None:
+def test_lists_of_a_row_have_times_and_faults_of_their_items(spark: SparkSession, told_apart: tuple[str, ...]) -> None:
     log = lists(*LOG, ("u1", "r5", "noon"), ("u3", "r6", "10:30"))
     for row in log:
         row["seen"] = {"r6": None}.get(row["request"], row["seen"])
@@ -380,9 +376,7 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
         figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
 
 
-def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_period_counts_lists_of_stored_days_as_the_assignments_are_now(spark: SparkSession, tmp_path: Path) -> None:
     users, days = [f"u{i}" for i in range(12)], [f"2026-11-{day}" for day in (20, 21, 22)]
     first = {"t": "2026-11-20T10:30:00Z", "s": "2026-11-20T10:45:00Z", "r": "2026-11-21T00:00:00Z"}
     # Only the last run knows "s" and "r". The 20th was split at 10:30 alone, so "s" counts from the 21st on.
@@ -424,9 +418,7 @@ def test_a_period_counts_the_lists_of_stored_days_as_the_assignments_are_now(
     assert [*done.record["period"]["runs"]] == days[:2]
 
 
-def test_a_period_does_not_take_the_lists_of_its_users_from_a_run_of_another_log(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_period_takes_no_lists_of_its_users_from_a_run_of_another_log(spark: SparkSession, tmp_path: Path) -> None:
     ranks = {"u1": (1, 2), "u2": (2, 3), "u3": (3, 1), "u4": (1, 3)}
     days = ("2026-11-20", "2026-11-21")
 
@@ -611,9 +603,7 @@ def test_init_takes_a_table_of_assignments(spark: SparkSession, call: Call, tmp_
     check_golden(users, means)
 
 
-def test_init_asks_for_one_baseline_at_most_and_names_what_no_column_says(
-    call: Call, typed: Typed, tmp_path: Path
-) -> None:
+def test_init_asks_for_one_baseline_and_names_what_no_column_says(call: Call, typed: Typed, tmp_path: Path) -> None:
     log, who = csv_file(tmp_path / "log.csv", lists()), tmp_path / "who.csv"
     for text, changes, expected in (
         ("experiment,variation,user\n" + "t,x,u1\nt,y,u2\ns,on,u3\ns,old,u3\n", [], {"t": "x", "s": "old"}),

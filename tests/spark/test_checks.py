@@ -183,9 +183,7 @@ def test_a_failed_gate_shows_its_numbers_and_publishes_nothing(call: Call, tmp_p
         assert '<li class="check fail">' in text
 
 
-def test_the_record_is_there_before_the_page_is_written(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_record_precedes_the_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while it writes the page, a run has lost nothing but this page."""
     pytest.importorskip("altair")
     seen: list[Any] = []

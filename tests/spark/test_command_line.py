@@ -88,9 +88,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
         assert "4711" not in message and "0815" not in message
 
 
-def test_set_and_output_replace_config_values_and_csv_is_printed(
-    call: Call, tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_set_and_output_replace_values_and_csv_is_printed(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     file = write(tmp_path, document)
     code, out, _ = call(
         "evaluate", "--config", file, "--set", "metrics=rr,MAP@1", "--output", tmp_path / "other", "--format", "csv"
@@ -106,9 +104,7 @@ def test_set_and_output_replace_config_values_and_csv_is_printed(
     assert (tmp_path / "other" / "runs").is_dir() and not (tmp_path / "out").exists()
 
 
-def test_a_document_has_the_verdict_and_the_table_on_stdout(
-    call: Call, tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_a_document_has_verdict_and_table_on_stdout(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     file = write(tmp_path, document | {"metrics": "ap@5"})
     out, _ = ok(call, "evaluate", "--config", file, "--format", "markdown")
     rows = [line.strip("| ").split(" | ") for line in out.splitlines() if line.startswith("|")]
@@ -138,9 +134,7 @@ def test_verdict_and_warnings_reach_a_stream_in_every_format(
         assert "b beats a on " in err and "warning: " in err
 
 
-def test_a_compared_run_prints_one_object_or_one_table_of_csv(
-    call: Call, tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_a_compared_run_prints_one_object_or_table_of_csv(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     """Experiment a has the relevant item at rank 2, b at rank 1."""
     file = write(tmp_path, document | {"comparison": {"baseline": "a"}})
     code, out, err = call("evaluate", "--config", file, "--format", "json", "--date", DATE)
@@ -205,9 +199,7 @@ def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Pat
 
 
 @pytest.mark.program
-def test_the_command_in_its_own_process_prints_one_sentence_for_an_error(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_a_command_in_its_own_process_prints_a_sentence_for_an_error(tmp_path: Path, document: dict[str, Any]) -> None:
     document["source"]["path"] = str(tmp_path / "nowhere")
     done = command("evaluate", "--config", write(tmp_path, document))
     assert (done.returncode, done.stdout) == (3, "")

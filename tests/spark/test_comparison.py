@@ -445,9 +445,7 @@ def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSessi
     assert "the gate allows 0.05" in last_line(err)
 
 
-def test_a_gate_limits_a_segment_that_is_too_small_to_be_published(
-    call: Call, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_gate_limits_a_segment_too_small_to_be_published(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     # First relevant ranks of the users: on the web b is far better, in the app it is worse, by 1/4 and 1/6.
     ranks = {
         "a": {"web": [2, 4, 5, 2, 3], "app": [2, 2]},

@@ -25,7 +25,7 @@ from rankmetrics_spark.tools import golden, golden_checks, selftest
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ok, ran
 from tests.helpers.logs import config_file
-from tests.helpers.messages import json_cases
+from tests.helpers.messages import json_cases, slow
 
 ROWS = [
     ("a", "u1", "i1", 1, 2.0, 1),
@@ -50,11 +50,7 @@ def judged(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize(
     ("rank_by", "with_judgements"),
-    [
-        ("score", True),
-        ("position", False),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("score", False), ("position", True))),
-    ],
+    [("score", True), ("position", False), *(slow(*each) for each in (("score", False), ("position", True)))],
 )
 def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
     pools = judged(spark) if with_judgements else None
@@ -263,9 +259,7 @@ def test_several_grades_without_a_smallest_hit_are_warned_of(spark: SparkSession
         evaluate(log(spark, stars), METRICS, convention="standard").check()
 
 
-def test_a_run_says_how_many_unjudged_items_it_removed_and_from_which_experiment_most(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_run_says_how_many_unjudged_items_it_removed_and_where_most(spark: SparkSession, tmp_path: Path) -> None:
     shown = [("a", "u1", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2, 3, 4)]
     shown += [("b", "u1", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2)]
     judged(spark).where("user_id = 'u1'").write.parquet(str(tmp_path / "judged"))
@@ -305,7 +299,7 @@ def test_condensed_lists_move_up_by_the_items_without_a_judgement(spark: SparkSe
     "exit 4: how many rows, and what else `duplicates` can be",
 )
 @pytest.mark.parametrize("rank_by", ["score", "position"])
-def test_a_repeated_item_is_refused_by_a_convention_that_refuses_it(
+def test_a_repeated_item_is_refused_if_the_convention_says_so(
     spark: SparkSession, tmp_path: Path, rank_by: str
 ) -> None:
     rows = [*ROWS, ("b", "u1", "i2", 3, 1.0, 0)]

@@ -63,9 +63,7 @@ def users_of(n: int, paired: bool = False) -> tuple[pd.DataFrame, pd.DataFrame]:
     {}, {"strata": ["country"]}, {"mean_over": "lists"}, {"mean_over": "lists", "strata": "country"},
     {"cluster": "household"}, {"dates": ("2026-11-01", "2026-11-02")},
 ], ids=str)  # fmt: skip
-def test_a_row_is_that_of_values_less_what_a_slow_ridge_fit_explains(
-    spark: SparkSession, asked: dict[str, Any]
-) -> None:
+def test_a_row_is_of_values_less_what_a_slow_ridge_fit_explains(spark: SparkSession, asked: dict[str, Any]) -> None:
     users, before = users_of(240)
     rows, found = users.drop(columns=["k", "l", "m"]), []
     if "dates" in asked:

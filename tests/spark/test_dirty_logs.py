@@ -25,7 +25,7 @@ from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.metrics import parse
 from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
 from tests.helpers.logs import assert_close, bits, by_user, config
-from tests.helpers.messages import json_cases
+from tests.helpers.messages import json_cases, slow
 
 FIXED = range(30)
 N_FRESH, N_SMALL = 12, 16
@@ -126,9 +126,7 @@ def in_every_run(case: Case) -> bool:
 @pytest.mark.parametrize(
     "given", [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES]
 )
-def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluation(
-    logs: dict[bool, Logs], given: Case
-) -> None:
+def test_every_value_and_row_left_out_is_that_of_brute_force(logs: dict[bool, Logs], given: Case) -> None:
     some = logs[given.small]
     case = replace(_with_metrics(given), hashes=some.hashes)
     result, expected = result_of(some, case), evaluated(some.rows, some.judged, case)
@@ -210,9 +208,7 @@ def _check_twins(result: dict[tuple[str, str], dict[str, Any]]) -> None:
 KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored repeats", "by score"]
 
 
-@pytest.mark.parametrize(
-    "last", [pytest.param(63, id="ranks up to 63"), pytest.param(math.inf, id="every rank", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("last", [pytest.param(63, id="ranks up to 63"), slow(math.inf, id="every rank")])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(KEPT)]
 )

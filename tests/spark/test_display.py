@@ -48,9 +48,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_log(tmp_path_factory.mktemp("log"), users=2400).impressions)
 
 
-def test_a_result_shows_itself_from_tables_that_are_read_once(
-    spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_reads_what_it_shows_once(spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables, rows_of = [], periods.shown_rows
     monkeypatch.setattr(periods, "shown_rows", lambda table: tables.append(table) or rows_of(table))
     result = evaluate(spark.read.parquet(log), ["ap@10", "dcg@10"], columns=COLUMNS, baseline="control")
@@ -178,9 +176,7 @@ def test_the_text_of_a_result_reads_no_row(spark: SparkSession) -> None:
         result.check()
 
 
-def test_the_outcome_of_a_run_holds_what_the_docs_say_and_its_text_says_what_it_counted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_outcome_holds_what_the_docs_say_and_its_text_what_it_counted(spark: SparkSession, tmp_path: Path) -> None:
     log = [*a_list([0, 1]), *a_list([1], experiment="b"), *a_list([None], "v", "b")]
     lenient = {"max_invalid_fraction": 1}
     done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap"], quality=lenient))
@@ -328,9 +324,7 @@ def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: st
     assert max(row["step"] for row in mine.users if row["metric"] == "dcg@10") == 19
 
 
-def test_the_changes_of_paired_users_are_those_of_the_stored_users_on_both_readers(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_changes_of_paired_users_are_those_of_stored_users_on_both_readers(spark: SparkSession, tmp_path: Path) -> None:
     # Each user has one relevant item: reciprocal ranks 1, 1/2, 1/3, 1/4 in a; one rank worse, the same or better in b.
     ranks = {f"u{i}": (1 + i % 4, 1 + (i + i // 4) % 4) for i in range(12)}
     rows = [

@@ -108,9 +108,7 @@ def test_the_window_ends_with_its_last_instant(spark: SparkSession) -> None:
         }
 
 
-def test_an_event_belongs_to_the_latest_impressions_of_its_item_and_all_that_are_tied_receive_it(
-    spark: SparkSession,
-) -> None:
+def test_an_event_belongs_to_the_latest_impressions_of_its_item_and_to_all_tied_ones(spark: SparkSession) -> None:
     # x is shown at 10:00, and twice at 10:10, in another experiment too.
     log = [*shown("r1 10:00 x", "r2 10:10 y x"), *shown("r9 10:10 x", experiment="b")]
     result = result_of(log, events("- x 10:10", "- x 10:11"))
@@ -221,9 +219,7 @@ def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: 
 
 @pytest.mark.outcome("events with {options}", "refused: {sentence}")
 @pytest.mark.parametrize(("options", "error", "sentence"), cases("events that give no grades"))
-def test_what_gives_no_grades_is_refused_in_one_sentence(
-    spark: SparkSession, options: Any, error: str, sentence: str
-) -> None:
+def test_what_gives_no_grades_is_one_sentence(spark: SparkSession, options: Any, error: str, sentence: str) -> None:
     usual = {"columns": {"time": "seen"}, "list": "request", "event_columns": BY_LIST}
     log = [{**row, "half": 0.5} for row in shown("r1 10:00 x")]
     with pytest.raises(RankmetricsError, match=re.escape(sentence)) as caught:

@@ -118,9 +118,7 @@ def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark
 
 @pytest.mark.slow
 @pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
-def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where_it_is_gone(
-    call: Call, tmp_path: Path
-) -> None:
+def test_report_reads_lists_of_a_finished_run_from_its_log_and_says_if_it_is_gone(call: Call, tmp_path: Path) -> None:
     log, out = parquet(tmp_path / "log", log_rows()), tmp_path / "out"
     more = {"comparison": {"baseline": "a", "design": "paired"}, "convention": {"gain": {1: 0.5, 2: 1}}}
     assert call("evaluate", "--config", config_file(log, out, metrics=["ap@3"], **LENIENT | more))[0] == 0

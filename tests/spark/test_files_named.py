@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import InputError
 from tests.helpers.commands import Call
+from tests.helpers.messages import slow
 
 HEADER = "experiment_id,user_id,item_id,position,relevance\n"
 ROWS = "".join(f"a,u{n // 3},i{n % 3},{n % 3 + 1},{int(n % 3 == 1)}\n" for n in range(30_000))
@@ -29,12 +30,7 @@ def run(call: Call, folder: Path, source: dict[str, Any], **more: Any) -> tuple[
 
 @pytest.mark.outcome("a compressed file that is cut short", "exit 3: the file")
 @pytest.mark.parametrize(
-    ("format", "kept"),
-    [
-        ("csv", 0.5),
-        ("json", 0.5),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("csv", 30), ("trec_run", 0.5))),
-    ],
+    ("format", "kept"), [("csv", 0.5), ("json", 0.5), *(slow(*each) for each in (("csv", 30), ("trec_run", 0.5)))]
 )
 def test_a_compressed_file_that_is_cut_short_is_named(call: Call, tmp_path: Path, format: str, kept: float) -> None:
     log = tmp_path / "log"
@@ -111,9 +107,7 @@ def test_ids_that_are_called_like_missing_values_are_noted(call: Call, tmp_path:
         ('{"hits": [{"id": "a", "clicked": 1}], "tags": ["x"]}', "known: hits, tags"),
     ],
 )
-def test_json_without_a_column_is_refused_with_the_names_that_it_has(
-    call: Call, tmp_path: Path, text: str, known: str
-) -> None:
+def test_json_without_a_column_is_refused_with_its_names(call: Call, tmp_path: Path, text: str, known: str) -> None:
     (tmp_path / "log.json").write_text(text + "\n")
     code, _, err = run(call, tmp_path, {"path": str(tmp_path / "log.json")})
     assert code == 3 and err.rstrip().endswith(known)

@@ -87,8 +87,6 @@ TRUTHS = [
 
 @pytest.mark.parametrize(("where", "expected"), TRUTHS)
 @pytest.mark.outcome("filters with {where}", "the same rows on both engines")
-def test_a_filter_keeps_the_rows_that_the_arithmetic_keeps(
-    spark: SparkSession, log: str, where: str, expected: list[int]
-) -> None:
+def test_a_filter_keeps_what_arithmetic_keeps(spark: SparkSession, log: str, where: str, expected: list[int]) -> None:
     assert expected
     assert kept(spark, log, where) == expected

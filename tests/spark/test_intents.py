@@ -18,7 +18,7 @@ from rankmetrics_spark.metrics import parse, resolve
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import averages, by_user, config, config_file, exact
-from tests.helpers.messages import messages
+from tests.helpers.messages import messages, slow
 from tests.oracles import Graded, One, by_definition
 
 OF_RANKS = ("alpha_ndcg@3", "alpha_ndcg@20", "alpha_ndcg(alpha=0.3)@5", "err_ia@1", "err_ia@10")
@@ -146,9 +146,7 @@ def test_judgements_have_a_row_for_each_intent_of_an_item_as_diversity_qrels(spa
     assert values(result.user_metrics, "alpha_ndcg@2", "err_ia@2", "ap") == {"u": [pytest.approx(w) for w in expected]}
 
 
-def test_clicks_of_the_impressions_decide_whether_an_item_covers_the_intents_of_its_judgements(
-    spark: SparkSession,
-) -> None:
+def test_clicks_of_impressions_decide_whether_an_item_covers_the_intents_of_its_judgements(spark: SparkSession) -> None:
     rows = a_list(("a", 0, None), ("b", 1, None))
     judged = [Judged("u", "a", 1, "1"), Judged("u", "b", 1, "2")]
     log, truth = log_of(spark, rows).drop("category"), truth_of(spark, judged)
@@ -239,9 +237,7 @@ def _without_none(known: Mapping[Any, float]) -> Graded:
 CONVENTIONS = ["standard", {"relevant_from": 2}, {"ideal_pool": "shown"}]
 
 
-@pytest.mark.parametrize(
-    "convention", [CONVENTIONS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in CONVENTIONS[1:])], ids=str
-)
+@pytest.mark.parametrize("convention", [CONVENTIONS[0], *(slow(each) for each in CONVENTIONS[1:])], ids=str)
 @pytest.mark.parametrize("grades", ["shown", "own intents", "looked up"])
 def test_the_values_are_those_of_the_definitions(spark: SparkSession, convention: Any, grades: str) -> None:
     rows, judged = random_rows(seed=5)

@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import Convention, parse
 from rankmetrics_spark.studies.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
 from rankmetrics_spark.studies.weighting import COEC_COLUMNS
 from tests.helpers.logs import by_user, exact
-from tests.helpers.messages import refusal
+from tests.helpers.messages import refusal, slow
 from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
 
 LOG = "experiment_id string, user_id string, item_id string, position int, score double"
@@ -202,9 +202,7 @@ def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession)
     assert "a" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["users", *(pytest.param(name, marks=pytest.mark.slow) for name in ("means", "pairs", "to_judge"))]
-)
+@pytest.mark.parametrize("name", ["users", *(slow(name) for name in ("means", "pairs", "to_judge"))])
 def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSession, name: str) -> None:
     users = users_at_random(random.Random(12), 30, 1)
     log, qrels = tables(spark, users)

@@ -56,9 +56,7 @@ LISTS = {
     ],
     ids=["standard", "changed", "binary"],
 )
-def test_every_layout_gives_the_same_bits_and_the_values_of_the_definitions(
-    spark: SparkSession, convention: Any
-) -> None:
+def test_every_layout_gives_the_same_bits_and_the_defined_values(spark: SparkSession, convention: Any) -> None:
     log = [Shown("a", user, *row) for user, rows in LISTS.items() for row in rows] + random_log(seed=1)
     data = impressions(spark, log)
     tables = {

@@ -20,6 +20,7 @@ from rankmetrics_spark.job import lineage
 from tests.helpers.commands import Call
 from tests.helpers.lineage import Endpoint, lineage_endpoint
 from tests.helpers.logs import DATE, a_list, config, parquet
+from tests.helpers.messages import slow
 
 needs_client = pytest.mark.skipif(
     find_spec("openlineage") is None, reason="the environments of other Sparks have no client of OpenLineage"
@@ -170,11 +171,7 @@ def test_without_an_endpoint_nothing_is_sent_and_nothing_is_said(spark: SparkSes
 
 @needs_client
 @pytest.mark.parametrize(
-    "trouble",
-    [
-        "nobody listens",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("it answers with errors", "no address")),
-    ],
+    "trouble", ["nobody listens", *(slow(each) for each in ("it answers with errors", "no address"))]
 )
 def test_an_endpoint_in_trouble_costs_a_run_one_warning(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, trouble: str
@@ -233,9 +230,7 @@ def test_no_password_gets_into_an_event_or_into_what_is_said_of_its_endpoint(
     assert "hush" not in f"{sent}"
 
 
-def test_an_endpoint_without_the_client_is_one_warning(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_client_is_one_warning(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openlineage", None)
     (warning,) = run(spark, config_of(tmp_path, "http://127.0.0.1:1")).record["warnings"]
     assert warning == (

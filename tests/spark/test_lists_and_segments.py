@@ -264,9 +264,7 @@ def at_times(times: Sequence[object], kind: pa.DataType) -> pa.Table:
 
 @pytest.mark.outcome("the hour that is repeated when clocks are set back, in a {place}", "instants stay two lists")
 @pytest.mark.parametrize("place", ["table", "file"])
-def test_instants_stay_apart_where_clocks_are_set_back(
-    spark: SparkSession, zone: str, tmp_path: Path, place: str
-) -> None:
+def test_instants_stay_apart_if_clocks_are_set_back(spark: SparkSession, zone: str, tmp_path: Path, place: str) -> None:
     table = at_times(REPEATED, pa.timestamp("us", "Europe/Berlin"))
     pq.write_table(table, tmp_path / "log.parquet")
     log = spark.read.parquet(str(tmp_path / "log.parquet")) if place == "file" else table
@@ -314,9 +312,7 @@ def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_pa
         source(spark, Source(path=(str(tmp_path / "log.parquet"),), list=["at"]))
 
 
-def test_clusters_and_segments_of_compared_users_are_told_apart_by_their_instants(
-    spark: SparkSession, zone: str
-) -> None:
+def test_clusters_and_segments_of_compared_users_are_told_apart_by_instants(spark: SparkSession, zone: str) -> None:
     rows = [
         {"experiment_id": arm, "user_id": f"{arm}{at}", "n_relevant": 1, "rr": at / 8, "home": REPEATED[at % 2]}
         for arm in "ab"

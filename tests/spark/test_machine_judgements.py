@@ -103,9 +103,7 @@ def test_two_tables_a_column_of_drawn_queries_and_another_scale_give_the_same(sp
 
 
 @pytest.mark.both_engines
-def test_a_system_whose_items_people_did_not_judge_has_no_verdict(
-    spark: SparkSession, tmp_path: Path, call: Call
-) -> None:
+def test_a_system_whose_items_no_person_judged_has_no_verdict(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     log, labels = made()
     later = log[log["experiment"] == "b"].assign(experiment="c")
     later["item"] = later["item"].where(later["position"] > 1, "new")

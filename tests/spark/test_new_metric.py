@@ -45,9 +45,7 @@ def registered(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_metric_registered_in_one_module_is_in_the_config_the_output_and_the_tables(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_metric_registered_in_one_module_is_in_config_output_and_tables(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "worse"), *a_list([1, 1], "u", "better")])
     settings = config(log, tmp_path / "out", metrics="wasted@2, ap@2")
     done = run(spark, settings)

@@ -162,9 +162,7 @@ def test_the_filter_that_failed_is_told_from_the_other_one() -> None:
 
 
 @pytest.mark.outcome("an output on a file system that the session lacks", "exit 1, before the evaluation")
-def test_an_output_out_of_reach_is_refused_before_the_evaluation(
-    call: Call, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_output_out_of_reach_is_refused_before_evaluation(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", LOG)
     code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, "foo://bucket/out")
     lacks = "this session has no file system for 'foo'; start it with the jar of one, or use another path"

@@ -156,9 +156,7 @@ OUTLOOK = re.compile(r"b against a on MAP@5: if users keep arriving as they do, 
 
 
 @pytest.mark.slow
-def test_run_compare_and_page_say_when_an_open_test_could_find_more(
-    call: Call, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_run_compare_and_page_say_when_an_open_test_finds_more(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "page.html"
     message = {}
     for day in DAYS[:3]:
@@ -178,9 +176,7 @@ def test_run_compare_and_page_say_when_an_open_test_could_find_more(
 
 
 @pytest.mark.slow
-def test_the_limit_of_a_gate_is_the_effect_that_a_run_speaks_of(
-    call: Call, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_run_speaks_of_the_limit_of_a_gate_as_the_effect(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     out, gates = tmp_path / "out", [{"metric": "ap@5", "max_relative_drop": 0.2}]
     for day in DAYS[:2]:
         text, _ = ok(call, "evaluate", "--config", config(tmp_path, out, day, gates=gates), "--date", day)

@@ -225,9 +225,7 @@ def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_co
     assert [path for path in files if not {"log", "runs", "refused_checks"} & {*path.parts}] == []
 
 
-def test_a_failed_write_leaves_no_staging_folder(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_no_staging(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
@@ -239,9 +237,7 @@ def test_a_failed_write_leaves_no_staging_folder(
 
 @pytest.mark.slow
 @pytest.mark.needs_spark("Sail writes to folders of this machine only")
-def test_what_only_spark_can_write_is_read_back(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_only_spark_writes_is_read(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as only_spark:
         for name in ("reach_of", "likely_reach", "on_this_machine"):
@@ -338,9 +334,7 @@ def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
 
 
 @pytest.mark.outcome("a disk that is full once the pointer is written", "exit 0: the run is done, with a warning")
-def test_an_error_after_the_pointer_is_a_warning(
-    spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]
-) -> None:
+def test_an_error_after_the_pointer_warns(spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]) -> None:
     def swapped(*arguments: Any) -> None:
         swap(*arguments)
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -378,9 +372,7 @@ def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession,
         assert [spark.conf.get(name) for name in names] == before
 
 
-def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_runs_at_once_in_a_session_leave_its_settings_and_their_own_tables(spark: SparkSession, tmp_path: Path) -> None:
     names = [*SETTINGS_OF_RUNS, "spark.sql.shuffle.partitions"]
     before = [spark.conf.get(name, None) for name in names]
     logs = {n: a_list([0] * n + [1]) for n in range(3)}

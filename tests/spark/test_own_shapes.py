@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.engines import engine_of
 from tests.helpers.commands import Call
+from tests.helpers.messages import slow
 
 SERVED = {
     ("control", "ann", "r1"): [("hat", 0), ("cap", 1), ("tie", 0)],
@@ -141,9 +142,7 @@ SHAPES: dict[str, tuple[Callable[[], list[str]], str]] = {
 QUICK = ("GA4", "GA4 of BigQuery", "structs")
 
 
-@pytest.mark.parametrize(
-    "shape", [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in SHAPES]
-)
+@pytest.mark.parametrize("shape", [shape if shape in QUICK else slow(shape) for shape in SHAPES])
 def test_a_shape_comes_in_right_or_is_refused(
     call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:

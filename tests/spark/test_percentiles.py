@@ -67,9 +67,7 @@ def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
 
 
 @pytest.mark.slow
-def test_percentiles_do_not_depend_on_the_order_of_rows_and_leave_other_columns_as_they_are(
-    spark: SparkSession,
-) -> None:
+def test_percentiles_depend_on_no_order_of_rows_and_leave_other_columns_as_they_are(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log())
     result = evaluate(impressions, [*METRICS], segments="country", percentiles=PERCENTILES)
     parts = evaluate(impressions.orderBy(F.rand(3)).repartition(4), [*METRICS], segments="country",

@@ -31,9 +31,7 @@ def at(step: str, work: Callable[[], None]) -> Callable[[str], None]:
     "record name the runs of all days",
 )
 @pytest.mark.parametrize("step", [pytest.param("checking the rows", marks=pytest.mark.slow), "comparing over"])
-def test_a_day_that_is_replaced_before_it_is_read_counts_with_its_new_rows(
-    spark: SparkSession, tmp_path: Path, step: str
-) -> None:
+def test_a_day_replaced_before_it_is_read_counts_with_new_rows(spark: SparkSession, tmp_path: Path, step: str) -> None:
     log = Log(spark, tmp_path, ROWS)
     first, second = log.run(DAYS[0]), log.run(DAYS[1])
     again: list[str] = []

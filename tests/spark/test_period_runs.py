@@ -19,9 +19,7 @@ from tests.helpers.logs import a_list, config_file, parquet
 from tests.helpers.messages import messages
 
 
-def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = a_log()
     log, runs = Log(spark, tmp_path, rows), {}
     for n, day in enumerate(DAYS, start=1):
@@ -145,9 +143,7 @@ def test_segments_are_those_of_the_period_where_users_have_one_list_a_day(spark:
 
 
 @pytest.mark.slow
-def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_if_users_have_several_lists_a_day_the_period_compares_all_users(spark: SparkSession, tmp_path: Path) -> None:
     # The country tells the lists of a user apart, and the item the segments: a user's lists may be in several.
     rows = [(*row[:6], "de" if row[4] % 2 else "fr") for row in a_log(DAYS[:2])]
     log = Log(spark, tmp_path, rows)
@@ -168,9 +164,7 @@ def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
 
 
 @pytest.mark.slow
-def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_only_experiments_of_the_run_are_compared_and_new_metrics_noted(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row for row in a_log(DAYS[:2]) if (row[0], row[1]) != (DAYS[1], "c")]
     log = Log(spark, tmp_path, rows)
     first = log.run(DAYS[0])
@@ -233,9 +227,7 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
 
 
 @pytest.mark.slow
-def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_compares(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_day_in_the_middle_run_again_has_the_look_of_data_it_compares(spark: SparkSession, tmp_path: Path) -> None:
     log, whole = Log(spark, tmp_path, a_log(DAYS[:3])), {"period": {"from": DAYS[0], "to": DAYS[2]}}
     for day, look in ((DAYS[0], 1), (DAYS[1], 2), (DAYS[2], 3), (DAYS[1], 3)):
         log.run(day, whole)
@@ -282,9 +274,7 @@ def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_th
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"covariates": ["n_lists", "n_relevant"], "mean_over": "lists"}], ids=str)
-def test_cuped_takes_the_values_of_a_date_before_the_period(
-    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
-) -> None:
+def test_cuped_takes_values_from_before_the_period(spark: SparkSession, tmp_path: Path, more: dict[str, Any]) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
     log.run(DAYS[0], {})

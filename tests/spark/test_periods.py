@@ -96,9 +96,7 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day(
-    spark: SparkSession, rule: Any
-) -> None:
+def test_a_period_of_several_lists_a_day_is_one_run_within_a_days_rounding(spark: SparkSession, rule: Any) -> None:
     rows, convention = log(4), {"preset": "standard", **rule}
     lists = ["day", "session"]
     whole = evaluate(spark.createDataFrame(rows, SCHEMA), METRICS, list=lists, convention=convention)
@@ -371,9 +369,7 @@ def test_experiments_of_different_days_have_no_verdict(spark: SparkSession) -> N
     assert whole["difference"] == pytest.approx(1 - (2 + 2 * (26 + 14 / 2) / 40) / 4) and whole["p_value"] < 0.001
 
 
-def test_the_command_says_what_the_runs_of_the_days_were_asked_for(
-    call: Call, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_command_says_what_runs_of_the_days_were_asked_for(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shown = [row for u in range(8) for arm in "ab" for row in a_list([int(arm == "b"), 0, 1], f"{arm}{u}", arm)]
     log = parquet(tmp_path / "log", shown)

@@ -205,9 +205,7 @@ BY_LISTS, BY_HOUSEHOLD = {"mean_over": "lists"}, {"cluster": "household"}
 
 
 @pytest.mark.parametrize("options", [BY_LISTS, BY_HOUSEHOLD, BY_LISTS | BY_HOUSEHOLD], ids=["lists", "cluster", "both"])
-def test_ratios_and_clusters_are_planned_with_the_errors_of_their_comparison(
-    spark: SparkSession, options: dict[str, Any]
-) -> None:
+def test_ratios_and_clusters_are_planned_with_their_own_errors(spark: SparkSession, options: dict[str, Any]) -> None:
     number = F.expr("int(substring(user_id, 2))")
     rows = table(spark, [row for row in log() if row[0] != "c"])
     # Households of up to three users of an experiment; a few users have none.
@@ -227,9 +225,7 @@ def test_ratios_and_clusters_are_planned_with_the_errors_of_their_comparison(
     assert plan(users.repartition(7, F.rand(1)), "ap", 12, "20%", **PERIOD, **options) == once
 
 
-def test_a_replay_is_planned_with_the_differences_of_its_users_and_a_family_with_its_smallest_step(
-    spark: SparkSession,
-) -> None:
+def test_a_replay_is_planned_with_differences_of_users_and_a_family_with_its_smallest_step(spark: SparkSession) -> None:
     rows = [row for row in log(users=60) if row[0] == "a"]
     rng = random.Random(4)
     both = rows + [("b", *row[1:5], row[5] and row[5] + rng.gauss(0.1, 0.2), *row[6:]) for row in rows]
@@ -294,9 +290,7 @@ def test_a_test_finds_the_planned_effect_in_80_of_100(spark: SparkSession, optio
 
 
 @pytest.mark.parametrize(("options", "message"), messages("plans"))
-def test_what_cannot_be_planned_is_refused_in_a_sentence(
-    spark: SparkSession, options: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_planned_is_one_sentence(spark: SparkSession, options: dict[str, Any], message: str) -> None:
     arguments = {"metric": "ap", "days": 5, "dates": (DAYS[0], DAYS[-1]), **options}
     with pytest.raises((ConfigError, InputError), match=re.escape(message)):
         plan(table(spark, log(users=20)), **arguments)

@@ -10,6 +10,7 @@ from rankmetrics_spark import off_policy, propensities
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
 from tests.helpers.logs import exact
+from tests.helpers.messages import slow
 from tests.unit.test_propensities import EXACT, METHODS, NAMES, Shown, simulated
 
 SCHEMA = "query string, item string, position int, relevance int"
@@ -29,9 +30,7 @@ def records(table: DataFrame) -> list[dict[str, Any]]:
 
 
 @pytest.mark.both_engines
-@pytest.mark.parametrize(
-    "method", [METHODS[0], *(pytest.param(method, marks=pytest.mark.slow) for method in METHODS[1:])]
-)
+@pytest.mark.parametrize("method", [METHODS[0], *(slow(method) for method in METHODS[1:])])
 def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession, method: str) -> None:
     log = spark.createDataFrame(rows_of({"f": {4: (2, 1), 11: (2, 1)}, **EXACT}), SCHEMA)
     rows = records(propensities(log, method=method, replicates=99))  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ from rankmetrics_spark import (
 from rankmetrics_spark.engines import is_laptop, spark_table
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from tests.helpers.logs import SCHEMA, Shown, a_list, impressions
+from tests.helpers.messages import slow
 from tests.helpers.packages import HALF_FLOATS
 
 LOG = [
@@ -79,9 +80,7 @@ def test_a_table_of_python_has_the_values_of_the_definition(spark: SparkSession,
     assert row.difference == pytest.approx((1 - 1 / 2 + (1 + 2 / 3) / 2 - 1 / 3) / 2, rel=1e-14)
 
 
-def test_one_table_of_spark_decides_the_session_of_the_other(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_table_of_spark_decides_the_session_of_both(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     log = impressions(spark, LOG, SCHEMA)
     qrels = pd.DataFrame({"user_id": ["u", "v"], "item_id": ["i3", "i1"], "relevance": [1, 1]})
     # AP with one relevant item is 1 / its rank.
@@ -227,9 +226,7 @@ if "na_value" in inspect.signature(pd.StringDtype).parameters:  # the text of pa
 USUAL = ("categories", "nullable types", "text of Arrow", "decimals", "a named index", "types of Arrow")
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind in USUAL else pytest.param(kind, marks=pytest.mark.slow) for kind in PANDAS]
-)
+@pytest.mark.parametrize("kind", [kind if kind in USUAL else slow(kind) for kind in PANDAS])
 def test_whatever_pandas_calls_its_types_the_values_are_those_of_the_definition(spark: SparkSession, kind: str) -> None:
     result = evaluate(PANDAS[kind](pd.DataFrame(LOG)), metrics="ap@3")
     assert values(result.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
@@ -282,9 +279,7 @@ def test_an_id_is_the_same_to_the_last_digit_and_with_its_zeros(spark: SparkSess
     assert {*rough.to_pandas("quarantine").reason} == {"inexact_user"}
 
 
-@pytest.mark.parametrize(
-    "role", ["relevance", *(pytest.param(each, marks=pytest.mark.slow) for each in ("user_id", "position", "item_id"))]
-)
+@pytest.mark.parametrize("role", ["relevance", *(slow(each) for each in ("user_id", "position", "item_id"))])
 def test_a_missing_value_leaves_its_row_out_with_a_reason(spark: SparkSession, role: str) -> None:
     log = pd.DataFrame(LOG).astype({role: object})
     log.loc[0, role] = None
@@ -414,9 +409,7 @@ def rows_of(result: Any) -> list[str]:
 QUICK = ("evaluate", "judgements", "compare with an earlier date", "exposure of a catalogue", "unjudged")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in READS]
-)
+@pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in READS])
 def test_empty_chunks_of_a_table_change_nothing(spark: SparkSession, name: str) -> None:
     rows, read = READS[name]
     whole = pa.Table.from_pylist(rows)

@@ -132,9 +132,7 @@ def assert_printed(result: Mapping[tuple[str, str], Mapping[str, Any]], topics: 
         }
 
 
-def test_the_values_equal_the_four_decimals_that_trec_eval_prints(
-    spark: SparkSession, shared_data: Path, tmp_path: Path
-) -> None:
+def test_values_equal_the_four_decimals_of_trec_eval(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "trec_eval"
     done = trec(spark, folder, tmp_path, "results.test", "qrels.test")
     means = {metric: f"{mean:.4f}" for (_, _, metric), mean in averages(done.experiment_metrics).items()}
@@ -149,9 +147,7 @@ def test_the_values_equal_the_four_decimals_that_trec_eval_prints(
     assert_equal_to_reference(result, expected, columns)
 
 
-def test_a_topic_that_the_run_lacks_counts_as_zero_as_in_trec_eval(
-    spark: SparkSession, shared_data: Path, tmp_path: Path
-) -> None:
+def test_a_topic_without_a_list_is_zero_as_in_trec_eval(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "trec_eval"
     done = trec(spark, folder, tmp_path, "results.trunc", "qrels.test")
     topics = printed(folder / "out.test.aqc")

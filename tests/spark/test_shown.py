@@ -14,7 +14,7 @@ from scipy import stats
 from rankmetrics_spark import changed, exposure
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import poisson_weights
-from tests.helpers.messages import refusal
+from tests.helpers.messages import refusal, slow
 from tests.unit.test_overlaps import rbo_by_definition
 
 SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double"
@@ -73,9 +73,7 @@ def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
     assert row["same_top"] == 1.0
 
 
-@pytest.mark.parametrize(
-    "kind", ["decimal(20,2)", *(pytest.param(k, marks=pytest.mark.slow) for k in ("double", "bigint"))]
-)
+@pytest.mark.parametrize("kind", ["decimal(20,2)", *(slow(k) for k in ("double", "bigint"))])
 def test_by_score_ties_fall_by_item_and_rows_logged_twice_take_a_rank(spark: SparkSession, kind: str) -> None:
     rng = random.Random(6)
     rows = [(e, f"u{u}", str(rng.randrange(14)), None, float(rng.randrange(6))) for e in ("control", "new")

@@ -189,9 +189,7 @@ CLICKED = [made.shown("last", "x", 1, relevance=0), made.shown("last", "y", 2, r
     on_sail=WITHOUT_A_FILTER,
 )
 @pytest.mark.parametrize("where", [None, "position >= 1"])
-def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
-    spark: SparkSession, tmp_path: Path, where: str | None
-) -> None:
+def test_json_whose_first_rows_lack_clicks_is_read(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     source = made.json_lines(tmp_path / "log.json", [*LATE, *CLICKED]) | ({"where": where} if where else {})
     with read_with(where, spark):
         record = made.run_record(spark, source, tmp_path / "out")
@@ -234,9 +232,7 @@ def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_
 
 @pytest.mark.slow
 @pytest.mark.needs_spark("Sail reads one JSON object a line only")
-def test_the_columns_of_the_folders_of_a_json_log_are_read_as_they_are_written(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_columns_of_folders_of_a_json_log_are_read_as_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
     row = {"user_id": "u", "item_id": "x", "position": 1, "relevance": 1}
     folder = tmp_path / "log" / "experiment_id=007" / "day=2026-11-20"
     folder.mkdir(parents=True)
@@ -400,9 +396,7 @@ def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
     assert made.values(spark, {"path": paths}) == RR
 
 
-def test_a_text_that_is_no_number_is_a_faulty_row_also_beside_a_file_with_types(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_text_that_is_no_number_is_a_faulty_row_beside_a_typed_file_too(spark: SparkSession, tmp_path: Path) -> None:
     rows_as("parquet", ARMS["control"], tmp_path / "a.parquet")
     rows_as("csv", [("u", "x", "first", 1), ("u", "y", 2, 1)], tmp_path / "b.csv")
     source = {"path": {"a": f"{tmp_path}/a.parquet", "b": f"{tmp_path}/b.csv"}}
@@ -426,9 +420,7 @@ def test_a_log_without_users_can_have_its_requests_as_units(spark: SparkSession,
     "a filter on a column that the input does not have", "exit 3: the column, the nearest one, and all others"
 )
 @pytest.mark.parametrize("format", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
-def test_an_unknown_column_of_a_filter_is_answered_with_the_known_ones(
-    spark: SparkSession, tmp_path: Path, format: str
-) -> None:
+def test_an_unknown_column_of_a_filter_names_the_known_ones(spark: SparkSession, tmp_path: Path, format: str) -> None:
     for name, rows in ARMS.items():
         rows_as(format, rows, tmp_path / f"{name}.{format}")
     paths = {name: f"{tmp_path}/{name}.{format}" for name in ARMS}

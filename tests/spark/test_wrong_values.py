@@ -219,9 +219,7 @@ def test_a_gain_that_cannot_be_summed_is_refused_over_lists_too(spark: SparkSess
         ("decimal(38,18)", ["1", "1.000000000000000001", "1.000000000000000002"]),
     ],
 )
-def test_scores_that_are_the_same_double_are_ordered_by_their_exact_value(
-    spark: SparkSession, kind: str, scores: list[Any]
-) -> None:
+def test_scores_of_the_same_double_are_in_exact_order(spark: SparkSession, kind: str, scores: list[Any]) -> None:
     """The relevant item has the middle score; the ids are chosen so that a tie would put it first or last."""
     rows = [
         ("a", f"u{ids}", item, 1, str(s), int(n == 1))

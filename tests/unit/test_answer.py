@@ -178,9 +178,7 @@ def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
 
 
 @pytest.mark.parametrize(("metric", "better", "change", "moved"), cases("means that move"))
-def test_a_mean_rises_or_falls_whether_that_is_better_or_worse(
-    metric: str, better: str, change: float, moved: str
-) -> None:
+def test_a_mean_rises_or_falls_whether_better_or_worse(metric: str, better: str, change: float, moved: str) -> None:
     row = compared("a", better, change, metric=metric)
     actual = rep.answer(rep.Figures([mean("control", metric), mean("a", metric)], [row]))
     assert words(actual).replace("\N{MINUS SIGN}", "-").startswith(moved)

@@ -346,9 +346,7 @@ def test_a_report_replaces_nothing_but_a_page(
     assert not (tmp_path / "log" / "new.parquet").exists()
 
 
-def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_replaces_an_earlier_one_and_no_name_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("altair")
     quick_vega(monkeypatch)
     file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
@@ -365,9 +363,7 @@ def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
 
 @pytest.mark.outcome("an option twice where one value is meant, as in `--date A --date B`", "exit 2, with the option")
 @pytest.mark.parametrize(("arguments", "message"), messages("options that are given twice"))
-def test_an_option_with_one_value_is_given_once(
-    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_options_are_given_once(arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments], "rankmetrics")
     assert caught.value.code == 2

@@ -81,9 +81,7 @@ def test_grades_are_0_to_3_and_cover_every_item_shown(impressions: pd.DataFrame,
     assert joined["grade"].notna().all()
 
 
-def test_the_known_order_shows_in_the_true_grades_and_in_the_clicks(
-    impressions: pd.DataFrame, judgements: pd.DataFrame
-) -> None:
+def test_the_known_order_shows_in_true_grades_and_clicks(impressions: pd.DataFrame, judgements: pd.DataFrame) -> None:
     rows = clean(impressions).merge(judgements, on=["user_id", "item_id"])
     for gain in ("grade", "clicked"):
         discounted = (rows[gain] / (rows["slot"] + 1)).groupby(rows["variant"]).sum()

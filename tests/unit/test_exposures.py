@@ -22,9 +22,7 @@ def spread(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("unseen", [0, 1, 7])
 @pytest.mark.parametrize("counts", EXPOSURES, ids=str)
-def test_the_gini_index_is_half_the_mean_difference_of_two_items_over_their_mean(
-    counts: list[int], unseen: int
-) -> None:
+def test_gini_is_half_the_mean_difference_of_two_items_over_their_mean(counts: list[int], unseen: int) -> None:
     every = [*counts, *[0] * unseen]
     n, total = len(every), sum(every)
     differences = sum(abs(a - b) for a in every for b in every)
@@ -57,9 +55,7 @@ def test_nothing_shown_has_no_value() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("users", "skew"), [(200, 1.0), (400, 1.0), (200, 0.6)])
-def test_the_interval_of_the_bootstrap_holds_the_expected_value_in_nine_of_ten_logs_or_more(
-    users: int, skew: float
-) -> None:
+def test_the_bootstrap_interval_holds_the_expected_value_in_nine_of_ten_logs_or_more(users: int, skew: float) -> None:
     """At 95 % nominal: that of coverage is too wide, that of Gini slightly too narrow where few users see an item."""
     rng, n_items, logs = np.random.default_rng(3), 500, 200
     share = (1.0 + np.arange(n_items)) ** -skew

@@ -232,9 +232,7 @@ def test_an_experiment_does_not_vary_within_a_list(arms: int, more: dict[str, An
 
 
 @pytest.mark.parametrize(("name", "values", "experiments"), json_cases("a treatment of yes and no is an experiment"))
-def test_a_treatment_of_yes_and_no_is_an_experiment(
-    tmp_path: Path, name: str, values: list[Any], experiments: list[str]
-) -> None:
+def test_yes_and_no_are_experiments(tmp_path: Path, name: str, values: list[Any], experiments: list[str]) -> None:
     rows = log().drop(columns="variant").assign(**{name: [value for value in values for _ in range(6)]})
     config = first(parquet(tmp_path, rows))
     assert (config.columns["experiment"].column, config.experiments) == (name, experiments)
@@ -401,9 +399,7 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
         ([(user, 50 + item, 1 + item % 5, 881250949) for user in (1, 2) for item in range(20)], "ratings"),
     ],
 )  # fmt: skip
-def test_four_numbers_are_qrels_unless_the_last_ones_are_no_grades(
-    tmp_path: Path, rows: list[tuple[int, ...]], kind: str
-) -> None:
+def test_four_numbers_are_qrels_if_the_last_are_grades(tmp_path: Path, rows: list[tuple[int, ...]], kind: str) -> None:
     (tmp_path / "four").write_text("\n".join(" ".join(map(str, row)) for row in rows))
     assert kind_of(tmp_path / "four") == kind
 
@@ -653,9 +649,7 @@ def test_a_column_without_a_name_has_no_role(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("log", "output"), [("out/demo/log.csv", "out/first"), ("logs/log.csv", "out")])
-def test_the_output_is_not_around_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, output: str
-) -> None:
+def test_no_output_is_around_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, output: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path(log).parent.mkdir(parents=True)
     Path(log).write_text("user_id,item_id,position,clicked\nu,i,1,1\n")

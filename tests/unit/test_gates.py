@@ -46,9 +46,7 @@ CORRECTED = {"adjusted_ci_low": -0.04, "adjusted_ci_high": -0.005} | {
 
 
 @pytest.mark.parametrize(("given", "message"), messages("gates on what is clear"))
-def test_a_gate_on_what_is_clear_fails_where_the_verdict_says_that_it_fell(
-    given: list[dict[str, Any]], message: str
-) -> None:
+def test_a_gate_on_what_is_clear_fails_if_the_verdict_says_it_fell(given: list[dict[str, Any]], message: str) -> None:
     gate, change = given
     result = failed({**gate, "on": "clear"}, drop=CORRECTED | change)
     assert (result == []) == (message == "passes") and all(message in line for line in result) and len(result) <= 1

@@ -121,9 +121,7 @@ def test_the_lowest_ap_can_need_relevant_labels_in_the_list_and_outside_of_it() 
 
 @pytest.mark.parametrize("max_grade", [1, 2])
 @pytest.mark.parametrize("metric", ["p@3", "cg@3", "dcg@3", "dcg", "rbp(p=0.7)", "rr@3", "rr", "hit_rate@3"])
-def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_per_item(
-    metric: str, max_grade: int
-) -> None:
+def test_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_per_item(metric: str, max_grade: int) -> None:
     users, rule = users_at_random(random.Random(7), 80, max_grade), Convention()
     arms, cut = arms_of(users), parse(metric).cut
     result = lb.bounds(arms.shown, parse(metric), lb.Labels(rule, max_grade))

@@ -106,9 +106,7 @@ def test_a_query_may_come_while_the_engine_loads_its_steps(step: str) -> None:
     assert steps | {f"rankmetrics_spark.{step}"} <= {*loaded.stdout.split()} and not loaded.stderr
 
 
-def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_that_cannot_run_sail_say_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_sail(monkeypatch, tmp_path, works=False)
     assert not sail.installed()
     message = (
@@ -265,7 +263,7 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
 
 
 @pytest.mark.parametrize(("header", "options", "message"), json_cases("a header with a repeated name is refused"))
-def test_a_header_with_a_repeated_name_is_refused(
+def test_a_name_twice_in_a_header_is_refused(
     tmp_path: Path, header: str, options: dict[str, str], message: str
 ) -> None:
     section = replace(csv(tmp_path / "log", a=f"{header}\n1,2,3\n"), options=options)

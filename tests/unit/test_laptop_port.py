@@ -75,9 +75,7 @@ def test_no_other_account_can_use_the_reserved_port(closed: tuple[socket.socket,
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "127.0.0.2"])
-def test_a_socket_cannot_use_the_reserved_port_by_reusing_addresses(
-    address: str, closed: tuple[socket.socket, int]
-) -> None:
+def test_no_socket_uses_the_reserved_port_by_reusing_addresses(address: str, closed: tuple[socket.socket, int]) -> None:
     # SO_REUSEADDR asks for no account, unlike SO_REUSEPORT.
     for options in ((), (socket.SO_REUSEADDR,)):
         with socket.socket() as other:
@@ -251,9 +249,7 @@ class Child(Engine):
 
 
 @pytest.mark.parametrize("disturbed", [0, 1, 4, 5])
-def test_an_engine_to_which_somebody_may_have_connected_is_given_up(
-    disturbed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_somebody_may_have_reached_is_given_up(disturbed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     child = Child([DISTURBED] * disturbed + [READY])
     monkeypatch.setattr(Engine, "_launch", lambda _limits: child)
     if disturbed < 5:
@@ -409,9 +405,7 @@ def test_threads_that_start_together_get_one_engine(started: list[Ending]) -> No
         assert len({*pool.map(lambda _: session.laptop_session(), range(4))}) == len(started) == 1
 
 
-def test_a_forked_process_is_refused_before_it_waits_for_a_lock(
-    started: list[Ending], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_is_refused_before_it_waits_for_a_lock(started: list[Ending], monkeypatch: pytest.MonkeyPatch) -> None:
     given = session.laptop_session()
     started[0]._owner -= 1
     monkeypatch.setattr(session, "_LOCK", None)  # another thread of the parent may hold it for good

@@ -111,9 +111,7 @@ def test_where_lower_is_better_the_candidate_must_not_be_above_the_margin(in_sha
 @pytest.mark.parametrize("design", ["paired", "independent"])
 @pytest.mark.parametrize("in_shares", [True, False])
 @pytest.mark.parametrize("sequential", ["one", "any"])
-def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
-    design: str, in_shares: bool, sequential: str
-) -> None:
+def test_what_is_shown_agrees_with_worst_case_and_interval(design: str, in_shares: bool, sequential: str) -> None:
     rules: dict[str, Any] = {"design": design, "looks": sequential, "tuning_users": 300}
     shown = set()
     for effect in (-0.03, 0.1):

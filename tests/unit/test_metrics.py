@@ -65,9 +65,7 @@ def test_kernels_agree_with_the_loops(lists: list[One], convention: mx.Conventio
 
 @given(st.lists(ones(longest=6, scores=(1.0, 2.0)), min_size=1, max_size=3), CONVENTIONS)
 @settings(max_examples=40, deadline=None)
-def test_expected_values_are_the_mean_over_all_orders_of_tied_items(
-    lists: list[One], convention: mx.Convention
-) -> None:
+def test_expected_values_are_means_over_all_orders_of_tied_items(lists: list[One], convention: mx.Convention) -> None:
     averaged = [each for each in METRICS if "expected" in each.definition.readings]
     values = mx.compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
     target = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
@@ -162,9 +160,7 @@ def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(funct
 
 @given(st.lists(ones(), min_size=2, max_size=6), CONVENTIONS, st.sampled_from(["item_desc", "expected"]))
 @settings(max_examples=60, deadline=None)
-def test_a_list_has_the_same_bits_alone_and_among_others(
-    lists: list[One], convention: mx.Convention, ties: str
-) -> None:
+def test_a_list_has_equal_bits_alone_and_among_others(lists: list[One], convention: mx.Convention, ties: str) -> None:
     convention = replace(convention, ties=ties)
     able = [each for each in METRICS if ties != "expected" or "expected" in each.definition.readings]
     together = mx.compute(batch_of(*lists), able, convention)

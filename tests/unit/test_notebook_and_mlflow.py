@@ -147,9 +147,7 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
         ("recip_rank", ["MRR"]),
     ],
 )
-def test_a_plot_takes_every_name_of_a_metric_and_shows_itself_without_a_network(
-    text: str | None, expected: list[str]
-) -> None:
+def test_a_plot_takes_every_name_of_a_metric_and_shows_without_a_network(text: str | None, expected: list[str]) -> None:
     pytest.importorskip("altair")
     rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]
     figures = Figures(rows, [compared("a", "candidate", 0.1)], order=METRICS_SHOWN)

@@ -55,9 +55,7 @@ UNEVEN = ValueError("Csv error: incorrect number of fields for line 4, expected 
 
 
 @pytest.mark.parametrize(("text", "options", "line", "fields"), json_cases("a row of another length is found"))
-def test_a_row_of_another_length_is_found(
-    tmp_path: Path, text: str, options: dict[str, str], line: int, fields: int
-) -> None:
+def test_an_uneven_row_is_found(tmp_path: Path, text: str, options: dict[str, str], line: int, fields: int) -> None:
     for name in ("b_csv", "b_csv_gz"):
         folder = log(tmp_path / name, a_csv="h,i\n", **{name: text})
         sentence = str(on_sail.failed_line(UNEVEN, [Judgements(path="x"), csv(folder, **options)]))

@@ -102,9 +102,7 @@ def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., l
     assert "…" not in text
 
 
-def test_a_name_longer_than_the_terminal_is_folded_and_the_numbers_stay_whole(
-    terminal: Callable[..., list[str]],
-) -> None:
+def test_a_name_longer_than_the_terminal_is_folded_and_numbers_stay_whole(terminal: Callable[..., list[str]]) -> None:
     printed = terminal(partial(print_table, rows("q" * 200)))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
@@ -252,9 +250,7 @@ def test_what_is_no_number_is_null_in_json_and_empty_in_csv(capsys: pytest.Captu
     assert capsys.readouterr().out.splitlines() == ["mean,low,n", ",,1"]
 
 
-def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_compare_begins_with_the_first_metric_of_the_run_not_the_alphabet(capsys: pytest.CaptureFixture[str]) -> None:
     names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
     metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
@@ -288,9 +284,7 @@ def test_a_name_that_a_terminal_cannot_show_is_escaped(tmp_path: Path, style: st
         assert style != "json" or json.loads(shown)[0]["error"]["message"] == "no gr\u00f6\u00dfe \u2192"
 
 
-def test_runs_are_a_line_each_on_a_terminal_of_80_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_a_line_each_on_a_terminal_80_wide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = Output(tmp_path / "out", ["a", "b"], users=60).write() / "runs"
     record = json.loads((folder / "20261120T010203-0a1b2c3d.json").read_text())
     failed = {"run_id": "20261121T010203-0a1b2c3d", "outcome": "failed", "error": {"message": "no such log"}}
@@ -305,9 +299,7 @@ def test_runs_are_a_line_each_on_a_terminal_of_80_characters(
 
 
 @pytest.mark.outcome("a path, in a locale without UTF-8, that has no name there", "exit 2: the path; PYTHONUTF8=1")
-def test_a_file_that_a_locale_has_no_name_for_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_a_locale_cannot_name_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text("source: {path: l\u00f6g}", encoding="utf-8")
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
     program = [sys.executable, "-m", "rankmetrics_spark", "check", "c.yaml"]

@@ -173,9 +173,7 @@ def readable(root: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", range(40))
-def test_a_prune_that_is_killed_at_any_moment_leaves_whole_dates(
-    root: Path, moment: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prunes_killed_at_any_time_leave_whole_dates(root: Path, moment: int, monkeypatch: pytest.MonkeyPatch) -> None:
     put(root, f"user_metrics/experiment_id=a%2Fb/evaluation_date={OLD[0]}/part-0.parquet")
     # A run that was killed has left its earlier pointer beside the one that counts.
     earlier = Pointer(OLD[0], (Entry("20260731T010000-0a1b2c3d", ("a/b",)),), sequence=-1)
@@ -288,9 +286,7 @@ def test_a_date_that_is_published_meanwhile_stays(root: Path, date: str, monkeyp
     assert tree(root) == before - of_dates(before, *(old for old in OLD if old != date))
 
 
-def test_a_file_of_all_experiments_that_another_run_is_about_to_publish_stays(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_all_experiments_that_a_run_will_publish_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     date, run = DAYS[2], "20261103T010000-00000002"
     path, pointer = f"checks/evaluation_date={date}/part-{run}-0.parquet", root / "published" / f"{date}.json"
     put(root, path)

@@ -37,9 +37,7 @@ def test_the_figures_of_a_folder_are_its_rows(tmp_path: Path) -> None:
         figures_of(tables, "2020-01-01")
 
 
-def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_opens_each_file_once_and_none_it_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = local_tables(str(Output(tmp_path, users=20).write()))
     assert tables
     metrics = figures_of(tables).metrics

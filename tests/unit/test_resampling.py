@@ -126,9 +126,7 @@ def bootstrapped(values: Floats, seed: int, replicates: int) -> Floats:
 @pytest.mark.slow
 # The interval is too short for 30 users: its docstring says by how much.
 @pytest.mark.parametrize(("users", "low", "high"), [(30, 0.93, 0.945), (100, 0.94, 0.96)])
-def test_the_percentile_interval_of_a_skewed_mean_covers_it_as_its_docstring_says(
-    users: int, low: float, high: float
-) -> None:
+def test_the_percentile_interval_of_a_skewed_mean_covers_as_documented(users: int, low: float, high: float) -> None:
     rng, at_once, covered = np.random.default_rng(8), 250, 0.0
     for seed in range(DRAWS // at_once):
         bounds = st.percentile(bootstrapped(rng.beta(1, 3, (users, at_once)), seed, 1_000), 0.95)

@@ -75,9 +75,7 @@ LIMITS = [
 
 @pytest.mark.outcome("a filter on which an engine crashes or takes all memory", "exit 2: `source.where` {message} ...")
 @pytest.mark.parametrize(("most", "given", "message"), LIMITS, ids=[f"{m} {g[:20]}" for _, g, m in LIMITS])
-def test_a_filter_that_would_end_or_stall_an_engine_is_refused_with_numbers(
-    most: str, given: str, message: str
-) -> None:
+def test_a_filter_that_ends_or_stalls_an_engine_is_refused_with_numbers(most: str, given: str, message: str) -> None:
     assert condition("source.where", most) == most
     with pytest.raises(ConfigError) as caught:
         condition("source.where", given)

@@ -113,9 +113,7 @@ def test_a_few_degrees_of_freedom_widen_the_bound_to_the_t_with_the_same_tail() 
 
 
 @pytest.mark.parametrize(("spending", "alpha", "fractions", "expected"), json_cases("bounds of spending"))
-def test_the_bounds_of_lan_and_demets(
-    spending: str, alpha: float, fractions: list[float], expected: list[float]
-) -> None:
+def test_bounds_of_lan_and_demets(spending: str, alpha: float, fractions: list[float], expected: list[float]) -> None:
     assert st.spending_bounds(fractions, alpha, spending) == pytest.approx(expected, abs=1e-7)
 
 
@@ -147,9 +145,7 @@ def test_one_planned_look_is_the_test_of_a_single_look() -> None:
 
 @pytest.mark.parametrize("spending", st.SPENDING)
 @pytest.mark.parametrize(("look", "planned"), [(1, 14), (6, 14), (14, 14), (2, 2)])
-def test_the_p_value_of_a_planned_look_is_the_level_whose_bound_is_reached(
-    spending: str, look: int, planned: int
-) -> None:
+def test_p_of_a_planned_look_is_the_level_whose_bound_is_reached(spending: str, look: int, planned: int) -> None:
     rule = st.PlannedLook(look, planned, spending, 0.05)
     for level in (0.5, 0.05, 0.013, 1e-4, 1e-9):
         fractions = np.arange(1, look + 1) / planned

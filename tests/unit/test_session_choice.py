@@ -134,9 +134,7 @@ def test_a_program_of_spark_submit_uses_its_session_and_stops_it(monkeypatch: py
         {"SPARK_REMOTE": SOCKET},
     ],
 )
-def test_the_session_of_a_platform_is_used_and_not_stopped(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_session_is_used_and_not_stopped(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     for local in (False, True):

@@ -56,9 +56,7 @@ def install_wheel(monkeypatch: pytest.MonkeyPatch, java: Path, major: int) -> No
 
 
 @pytest.mark.parametrize("major", [17, 21, 25])
-def test_java_home_is_used_when_spark_works_with_it(
-    major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_home_is_used_if_it_suits_spark(major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     java = make_java("home", major)
     monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
     monkeypatch.setenv("PATH", str(make_java("path", 17).parent))
@@ -66,27 +64,21 @@ def test_java_home_is_used_when_spark_works_with_it(
 
 
 @pytest.mark.parametrize("major", [8, 11])
-def test_a_java_home_that_is_too_old_is_skipped(
-    major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_too_old_java_home_is_skipped(major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(make_java("home", major).parent.parent))
     on_path = make_java("path", 17)
     monkeypatch.setenv("PATH", str(on_path.parent))
     assert sessions.find_java().executable == on_path
 
 
-def test_a_java_home_without_java_is_skipped(
-    tmp_path: Path, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_java_home_is_skipped(tmp_path: Path, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     on_path = make_java("path", 21)
     monkeypatch.setenv("PATH", str(on_path.parent))
     assert sessions.find_java().executable == on_path
 
 
-def test_the_second_java_on_the_path_is_used_when_the_first_is_too_old(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_java_is_used_if_the_first_is_too_old(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = make_java("old", 8), make_java("new", 17)
     monkeypatch.setenv("PATH", os.pathsep.join([str(old.parent), str(new.parent)]))
     assert sessions.find_java().executable == new
@@ -115,9 +107,7 @@ def test_the_java_of_the_wheel_is_used_last(make_java: MakeJava, monkeypatch: py
     assert sessions.find_java() == sessions.Java(java, 21)
 
 
-def test_the_error_without_a_usable_java_names_what_was_found(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_without_usable_java_names_those_found(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RankmetricsError, match="Spark needs Java 17 or newer, found none: install one"):
         sessions.find_java()
     old = make_java("old", 8)
@@ -139,9 +129,7 @@ def test_the_error_with_an_old_spark_names_the_wheel_that_fits(
 @pytest.mark.parametrize(
     ("major", "left_out"), [(17, GIVEN[2:3]), (21, GIVEN[2:3]), (23, GIVEN[2:3]), (24, GIVEN[2:4]), (25, GIVEN[2:4])]
 )
-def test_the_launcher_leaves_out_exactly_the_unwanted_arguments(
-    major: int, left_out: list[str], make_java: MakeJava
-) -> None:
+def test_the_launcher_leaves_out_just_unwanted_arguments(major: int, left_out: list[str], make_java: MakeJava) -> None:
     launcher = sessions.launcher_home(sessions.Java(make_java("any", 21), major)) / "bin" / "java"
     printed = subprocess.run([launcher, *GIVEN], capture_output=True, text=True, check=True).stdout.splitlines()
     assert printed == [f"<{argument}>" for argument in GIVEN if argument not in left_out]

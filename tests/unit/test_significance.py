@@ -152,9 +152,7 @@ def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -
 
 @pytest.mark.parametrize("level", [0.05 / 72, 0.05 / 5_000])
 @pytest.mark.parametrize(("n", "near"), [(6, 0.003), (10, 0.002), (30, 0.001), (600, 0.0001)])
-def test_the_minimum_detectable_effect_has_its_power_at_the_level_of_a_correction(
-    n: int, near: float, level: float
-) -> None:
+def test_the_detectable_effect_has_its_power_at_the_level_of_a_correction(n: int, near: float, level: float) -> None:
     result = st.minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
     assert stats.nct.sf(stats.t.ppf(1 - level / 2, n - 1), n - 1, result) == pytest.approx(0.8, abs=near)
 

@@ -13,7 +13,7 @@ from rankmetrics_spark.sinks import Split, of_disk
 RUN = "20261122T010203-0a1b2c3d"
 
 
-def test_files_have_different_names_even_if_their_random_numbers_begin_alike(
+def test_files_have_other_names_if_their_random_numbers_begin_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of 10,000 files, two have the first 32 bits in common once in a hundred runs.

@@ -24,9 +24,7 @@ def test_generated_examples_are_the_same_in_each_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_every_change_is_tested(
-    tmp_path: Path,
-) -> None:
+def test_a_test_without_reference_data_is_skipped_by_hand_and_fails_if_every_change_is_tested(tmp_path: Path) -> None:
     # A checkout without a folder of reference data beside it.
     tests = tmp_path / "checkout" / "tests"
     tests.mkdir(parents=True)
@@ -44,9 +42,7 @@ def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_ev
         assert on_a_change.returncode == 1 and "no reference data at" in on_a_change.stdout, on_a_change.stdout
 
 
-def test_an_environment_without_its_python_is_made_by_hand_and_fails_where_every_change_is_tested(
-    tmp_path: Path,
-) -> None:
+def test_an_environment_without_its_python_is_made_by_hand_and_fails_if_every_change_is_tested(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
     (tmp_path / "constraints").mkdir()
     (tmp_path / "constraints" / "spark41.txt").touch()

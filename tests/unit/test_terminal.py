@@ -65,9 +65,7 @@ def result() -> Figures:
     return Figures(rows, differences)
 
 
-def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_segments_that_differ(
-    printed: Callable[..., str],
-) -> None:
+def test_a_pipe_gets_a_line_per_experiment_with_difference_and_differing_segments(printed: Callable[..., str]) -> None:
     text = printed(result(), None).replace("\u2212", "-")
     lines = [re.sub(r"\s+", " ", line).strip(" │") for line in text.splitlines() if line.startswith("│")]
     assert lines[:3] == [
@@ -96,9 +94,7 @@ def test_every_segment_is_printed_on_request(printed: Callable[..., str]) -> Non
     assert sum(line.startswith("│") for line in text.splitlines()) == 3 * 5
 
 
-def test_a_terminal_has_colours_unless_no_color_is_set(
-    printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_are_colours_unless_no_color_is_set(printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[1;32m" in printed(result(), 100)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -86,9 +86,7 @@ def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_
     assert result[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
 
 
-def test_a_long_verdict_says_every_guardrail_that_is_lost_before_what_is_open(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_long_verdict_says_every_lost_guardrail_before_what_is_open(capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"c{i:02}" for i in range(14)]
     lost = {"better": "baseline", "relative_difference": -0.66, "p_adjusted": 0.0001, "role": "guardrail"}
     rows = [
