@@ -41,8 +41,8 @@ MOST_JUDGED = 2**16
 #: ``HEAVIEST``, there are as many of each column, the largest. Of ``judged`` units, it keeps a hash of the unit, the
 #: value under labels of people, of a machine and the lists of each side, items of an experiment's lists, and the
 #: probability of being drawn; of ``units`` with several lists, the sum of the values and their number, on each side.
-VALUES = {"arm_values": 512, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
-VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": 512, "pair_units": 1024}
+VALUES = {"arm_values": st.ONE_BY_ONE, "pair_values": 19, "arm_judged": MOST_JUDGED, "pair_judged": MOST_JUDGED}
+VALUES |= {"untriggered_values": VALUES["arm_values"], "arm_units": st.ONE_BY_ONE, "pair_units": 1024}
 #: Of these, a permutation takes the others, which are light, by their sums.
 HEAVIEST = ("arm_values", "untriggered_values", "arm_units")
 #: Kind of what keeps several values of each unit -> how many.

@@ -102,6 +102,7 @@ from .significance import sign_flip_p as sign_flip_p
 from .significance import signed_rank as signed_rank
 from .significance import users_needed as users_needed
 from .significance import welch as welch
+from .sparse import ONE_BY_ONE as ONE_BY_ONE
 from .sparse import bent as bent
 from .sparse import boschloo_p as boschloo_p
 from .sparse import flipped_p as flipped_p

@@ -18,6 +18,8 @@ from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Bools, Floats, Mo
 DRAWS = (2**13, 2**16)
 _RARE = 25
 _SEED = 50
+#: Where not all are, so many of the largest values of each column are permuted one by one.
+ONE_BY_ONE = 512
 #: Statistics that would be equal may differ so much, relatively, by rounding.
 _TIED = 2.0**-20
 _ALIKE = 1e300
@@ -80,18 +82,20 @@ def permuted_p(
     pool = np.concatenate([baseline, candidate])
     pool = pool.reshape(len(pool), -1)
     order = np.lexsort(pool.T[::-1])
+    if sums is not None:
+        order = order[heaviest(pool[order], ONE_BY_ONE)]
     (y, *lists), side = pool[order].T, order >= len(baseline)
     columns = np.stack([y, y * y, *(each for k in lists for each in (k, y * k, k * k))])
-    light, n_light = np.zeros((2, len(columns), 1)), sum(n) - len(pool)
+    light, n_light = np.zeros((2, len(columns), 1)), sum(n) - len(order)
     if sums is not None:
         light = sums[..., None] - np.stack([np.cumsum(columns * of, axis=1)[:, -1:] for of in (~side, side)])
     everyone = np.cumsum(columns, axis=1)[:, -1:] + light.sum(axis=0)
 
     def permuted(draws: int, start: int) -> Floats:
         room = np.full(draws, float(n[1]))
-        added = _added(_drawn(len(pool), sum(n), room, start), columns)
+        added = _added(_drawn(len(order), sum(n), room, start), columns)
         if sums is not None:
-            added = added + _light(light.sum(axis=0), n_light, room, _chances(len(pool), 2, draws, start))
+            added = added + _light(light.sum(axis=0), n_light, room, _chances(len(order), 2, draws, start))
         return _studentised(added, everyone, n)
 
     return _two_sided(_studentised(_added(side.astype(float)[:, None], columns) + light[1], everyone, n), permuted)
@@ -110,7 +114,7 @@ def _light(sums: Floats, n: int, room: Floats, chances: Iterator[Floats]) -> Flo
     first, second = (ndtri(chance + 2.0**-54) * spread for chance in chances)
     result[0] += with_lists * first + alone * second
     if len(sums) > 2:
-        result[2] = np.maximum(result[2] + of_lists * first, room)
+        result[2] = np.clip(result[2] + of_lists * first, room, k - n + room)
     return np.asarray(result)
 
 
