@@ -99,9 +99,13 @@ def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), 
         sums_of_rows |= tops | {"refuted": sch.N_REFUTED}
     # The keys of a list that are the same in every order of the rows, and what describes its user.
     lists = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own != sch.ROW]
-    read = (sch.USER, *lists, *plan.columns.of_user, sch.TOP, sch.N_ROWS, sch.DIGEST)
-    of_list = F.xxhash64(*(name for name in read if name in columns))
-    of_faulty = F.xxhash64(sch.N_ROWS, *(f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names))
+    counted = [sch.N_ROWS, sch.N_REPEATED, sch.N_TIED, sch.N_NEGATIVE, sch.MIXED, sch.TOP, sch.DIGEST]
+    # Lists that are stored without items without relevance do not say which of these are judged.
+    counted += [sch.N_KNOWN] * plan.scoring.every_row
+    read = (sch.USER, *lists, *(name for name in counted if name in columns))
+    of_list = F.expr(road.hash_of(plan.columns.of_user, read))
+    faulty = (f"{sch.REJECTED}.{name}" for name in road.rejected_type(plan.columns).names)
+    of_faulty = F.expr(road.hash_of([*faulty], [sch.N_ROWS]))
     hashed = outcome.withColumn(_HASH, F.when(F.col(sch.REJECTED).isNull(), of_list).otherwise(of_faulty))
     sums = hashed.groupBy(sch.EXPERIMENT).agg(
         *road.sums_of_hashes(_HASH),

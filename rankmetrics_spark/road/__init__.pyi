@@ -10,6 +10,7 @@ from .checking import GRADE as GRADE
 from .checking import JudgementCounts as JudgementCounts
 from .checking import checked_rows as checked_rows
 from .checking import digest_of as digest_of
+from .checking import hash_of as hash_of
 from .checking import is_called_missing as is_called_missing
 from .checking import pools as pools
 from .checking import rejected_type as rejected_type

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, functions as F
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.engines import AnyTable, Batches, few_rows, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.road.checking import digest_of, sums_of_hashes
+from rankmetrics_spark.road.checking import digest_of, hash_of, sums_of_hashes
 from rankmetrics_spark.road.events import aligned, first_of
 
 _TEST, _ARM, _USER, _SINCE, _UNTIL = "_test", "_arm", "_member", "_since", "_until"
@@ -141,7 +141,7 @@ class Assigned:
             others = [name for name in counted.columns if name != _ARM]
             return named(counted.join(names, same_arm, "left").selectExpr(*others, f"_name_of_arm AS {_ARM}"))
 
-        users = keep(users_of(f"xxhash64({_TEST}, {_USER}, {_ARM}, {_SINCE}) AS {sch.DIGEST}"), "assigned")
+        users = keep(users_of(f"{hash_of((_TEST, _USER, _ARM, _SINCE))} AS {sch.DIGEST}"), "assigned")
         arms = known = experiments = keep(counted := arms_of(users), "arms")
         if arms is counted:
             # Nothing is stored: names come from the rows, which no query groups once more, or digests, for them.

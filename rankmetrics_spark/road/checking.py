@@ -386,6 +386,11 @@ def typed_judgements(judgements: DataFrame, mapping: ColumnMap, text: bool, inte
     return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"{fault} AS {FAULTY}", *hashes)
 
 
+def hash_of(names: Sequence[str], known: Sequence[str] = ()) -> str:
+    """SQL: a hash of columns, and of which of them are null, since a hash passes over nulls; ``known`` never are."""
+    return f"xxhash64({', '.join((*known, *names, *(f'{name} IS NULL' for name in names)))})"
+
+
 def sums_of_hashes(name: str) -> tuple[Column, Column]:
     """The sums of both halves of a column of hashes: halves never overflow, and the order of rows changes no bit."""
     low = f"coalesce(sum({name} & {2**32 - 1}L), 0) AS _low"

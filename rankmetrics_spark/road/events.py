@@ -15,7 +15,7 @@ from rankmetrics_spark import schemas as sch
 from rankmetrics_spark.config import Options, microseconds
 from rankmetrics_spark.engines import AnyTable, as_text, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.road.checking import digest_of, literal, micros, sums_of_hashes
+from rankmetrics_spark.road.checking import digest_of, hash_of, literal, micros, sums_of_hashes
 from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
 _EVENT, _AT, _ITEM, _KIND, _FAULTY = "_event", "_at", "_item_of_both", "_grade_of_kind", "_no_event"
@@ -102,7 +102,7 @@ def with_grades(
     rows = shown.join(best, same, "left").selectExpr(*map(sch.quoted, shown.columns), relevance)
     options = replace(options, columns={**options.columns, "relevance": sch.GRADE_OF_EVENTS})
     timed = Timed(sides.shown, sides.events, microseconds(options.within)) if options.within else None
-    read = f"xxhash64({', '.join((*sides.keys, _ITEM, _AT, _KIND))}) AS {sch.DIGEST}"
+    read = f"{hash_of((*sides.keys, _ITEM, _AT, _KIND))} AS {sch.DIGEST}"
     return rows, options, timed, states.selectExpr(f"{state} AS {sch.REASON}", read)
 
 

@@ -19,23 +19,11 @@ from tests.helpers.readme import blocks
 
 PAGE, OF_TESTS = blocks("text", (ROOT / "docs" / "verifying.md").read_text(encoding="utf-8"))
 PLAN = PAGE
-for _word, _own in {
-    "control": "a",
-    "ndcg@10": "ndcg@5",
-    "14": "2",
-    "10000": "1000",
-    "2026-11-21": DATE,
-    "[country]": "[]",
-    "is_bot = false": "user_id != '{date}'",
-}.items():
+OWN = {"control": "a", "ndcg@10": "ndcg@5", "14": "2", "10000": "1000", "2026-11-21": DATE, "[country]": "[]"}
+for _word, _own in {**OWN, "is_bot = false": "user_id != '{date}'"}.items():
     PLAN = PLAN.replace(_word, _own)
-AS_PLANNED: dict[str, Any] = {
-    "baseline": "a",
-    "primary": ["ndcg@5"],
-    "margin": {"ndcg@5": 0.01},
-    "looks": {"planned": 2},
-    "tuning_users": 1000,
-}
+AS_PLANNED: dict[str, Any] = {"baseline": "a", "primary": ["ndcg@5"], "margin": {"ndcg@5": 0.01}}
+AS_PLANNED |= {"looks": {"planned": 2}, "tuning_users": 1000}
 
 
 def day(spark: SparkSession, tmp_path: Path, date: str = DATE, where: str = "{date}", **changes: Any) -> Outcome:
@@ -56,11 +44,8 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
     assert (code, json.loads(out)["looks_before"]) == (0, [])
     done = day(spark, tmp_path, "2026-11-19")
     assert done.record["verdict"][-1] == f"As registered on {on}."
-    said = {
-        (row["experiment_id"], row["status"], row["sentence"])
-        for row in done.checks.collect()
-        if row["name"] == "registered"
-    }
+    checks = [row for row in done.checks.collect() if row["name"] == "registered"]
+    said = {(row["experiment_id"], row["status"], row["sentence"]) for row in checks}
     assert said == {(name, "ok", f"As registered on {on}") for name in "ab"}
     day(spark, tmp_path)
     # The page has it, and whoever verifies derives it too.
@@ -92,9 +77,8 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
 
 def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     day(spark, tmp_path, "2026-11-18", looks="one")
-    on = json.loads(registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")[1])[
-        "registered"
-    ][:10]
+    _, out, _ = registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")
+    on = json.loads(out)["registered"][:10]
     assert not verify(spark, Sink(path=str(tmp_path / "out"))).other  # it was none of that run
     expected = (
         f"Not as registered on {on}: the plan came after the first published look, of 2026-11-18; 1 look more than "
@@ -136,11 +120,8 @@ def test_each_test_is_held_to_its_own_part_of_the_plan(spark: SparkSession, tmp_
     )
     expected = {"new": unknown, "price": price, "ranker": f"ranker: as registered on {on}"}
     assert done.record["verdict"][-3:] == [f"{sentence}." for sentence in expected.values()]
-    said = {
-        (row["experiment_id"], row["status"], row["sentence"])
-        for row in done.checks.collect()
-        if row["name"] == "registered"
-    }
+    checks = [row for row in done.checks.collect() if row["name"] == "registered"]
+    said = {(row["experiment_id"], row["status"], row["sentence"]) for row in checks}
     assert said == {
         (f"{test}:{arm}", "ok" if test == "ranker" else "warn", sentence)
         for test, sentence in expected.items()
