@@ -203,6 +203,9 @@ def test_judgements_that_read_rows_left_out_are_refused(spark: SparkSession, tmp
         published(spark, log, tmp_path / kind, KINDS[kind])
         with pytest.raises(ConfigError, match=f"--judgements {sentence}, which the lists stored on {DATE} do not"):
             recompute(spark, Sink(path=str(tmp_path / kind)), judgements=judged(tmp_path / "new.parquet", 2))
+    published(spark, log, tmp_path / "scores", KINDS["by score"])
+    with pytest.raises(ConfigError, match="has another ndcg_ties, and so reads repeated or tied items"):
+        recompute(spark, Sink(path=str(tmp_path / "scores")), convention="{preset: standard, ndcg_ties: expected}")
 
 
 def test_new_percentiles_and_combined_segments_follow(spark: SparkSession, tmp_path: Path) -> None:
