@@ -81,7 +81,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def intents_of(rng: random.Random) -> list[str] | None:
-    return rng.choice([None, [], ["x"], ["y", ""], ["x", "y", "x"], ["z", "y"]])
+    return rng.choice([None, [], ["x", "", "x"], *[rng.sample("wxyz", 2)] * 9])
 
 
 def judged(path: Path, seed: int) -> str:
