@@ -192,12 +192,8 @@ def _shows_itself(function: Callable[P, DataFrame]) -> Callable[P, eng.ResultTab
 
 def _shown(rows: DataFrame) -> eng.ResultTable:
     """Rows of ``comparisons`` that show themselves in a notebook: the verdict and a table; that starts a job."""
-
-    def html() -> str:
-        """The rows that people read."""
-        return rep.compared_html(*rep.shown_rows(rows))
-
-    return eng.result_table(rows, bound(html))
+    html = bound(lambda: rep.compared_html(*rep.shown_rows(rows)))
+    return eng.result_table(rows, html)
 
 
 compare = eng.told_as_read(_shows_itself(comparison.compare))
@@ -356,8 +352,7 @@ class Presentation:
         Raises:
             ConfigError: There is no such table, or polars is not installed.
         """
-        rows: pl.DataFrame = eng.python_table(self._sorted(table), "polars")
-        return rows
+        return eng.python_table(self._sorted(table), "polars")  # type: ignore[no-any-return]
 
     def _sorted(self, table: str) -> DataFrame:
         cfg.choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)

@@ -119,8 +119,7 @@ class Entry:
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
-        counts: list[int] | None = self.tables.get(table, {}).get("counted")
-        return counts
+        return self.tables.get(table, {}).get("counted")
 
     def without(self, replaced: set[str | None]) -> Entry:
         """What is left when other runs have replaced some experiments."""
@@ -293,12 +292,8 @@ class History:
         """The dates before ``date``, and not before ``first``; ``own`` is that of the run."""
         runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date and day != own]
         days = (
-            (
-                (entry.compared, frozenset(entry.experiments), frozenset(entry.columns))
-                for entry in entries
-                if entry.compared
-            )
-            for entries in runs
+            ((each.compared, frozenset(each.experiments), frozenset(each.columns)) for each in of_day if each.compared)
+            for of_day in runs
         )
         return cls(tuple(map(tuple, days)), int(first <= own < date) if own else 0)
 
@@ -315,14 +310,11 @@ class History:
         """
         *names, metric = pair
         column = parse_metric(metric).column
-        return (
-            1
-            + self.own
-            + sum(
-                any(names[1] in own and (not known or column in known) and run.has(*names) for run, own, known in day)
-                for day in self.days
-            )
+        looks = (
+            any(names[1] in own and (not known or column in known) and run.has(*names) for run, own, known in day)
+            for day in self.days
         )
+        return 1 + self.own + sum(looks)
 
 
 def dates_without(column: str, table: str, pointers: Pointers) -> list[str]:

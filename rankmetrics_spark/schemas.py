@@ -191,10 +191,10 @@ N_KNOWN = "_known"
 N_KNOWN_TOP = "_known_top"
 #: Judgements of the user of a list with a grade of 0 or less.
 N_REFUTED = "_refuted"
+#: Shown and judged items of a list with a grade above 0 that is not 1.
 N_GRADED = "_graded"
 #: Sum of the hashes of rank and grade of the relevant rows of a list, as they are scored.
 DIGEST = "_digest"
-"""Shown and judged items of a list with a grade above 0 that is not 1."""
 #: Rows of a list with a grade below 0.
 N_NEGATIVE = "_negative"
 #: Whether the judgements know the user.
@@ -205,6 +205,7 @@ POOL_GRADE = "_pool_grade"
 POOL_HASH = "_pool_hash"
 #: The same of the items that a machine has judged.
 MACHINE_GRADE, MACHINE_HASH = "_machine_grade", "_machine_hash"
+OF_MACHINE = {POOL_GRADE: MACHINE_GRADE, POOL_HASH: MACHINE_HASH}
 #: Hash of each intent of each judged item, hash of that item, and the grade for that intent: arrays of equal length.
 POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE = "_pool_intent", "_pool_intent_item", "_pool_intent_grade"
 

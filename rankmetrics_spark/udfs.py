@@ -9,7 +9,7 @@ logs ``evaluate`` is many times faster: it moves less than the rows.
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -26,30 +26,25 @@ from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
 
 RankBy = Literal["position", "score"]
+FirstRank = Literal[0, 1]
+#: A preset, a mapping with overrides, or a ``Convention``.
+AnyRule: TypeAlias = str | Mapping[str, object] | Convention
 #: What the UDFs read, in order.
 _COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "relevance", "item", "position")}
 
 
-def ap_at(
-    k: int, convention: str | Mapping[str, object] | Convention = "standard", *, first_rank: Literal[0, 1] = 1
-) -> Callable[..., Column]:
+def ap_at(k: int, convention: AnyRule = "standard", *, first_rank: FirstRank = 1) -> Callable[..., Column]:
     """AP@k of the rows of a group, as a pandas UDF; see ``metric_udf``."""
     return metric_udf(f"ap@{k}", convention, first_rank=first_rank)
 
 
-def ndcg_at(
-    k: int, convention: str | Mapping[str, object] | Convention = "standard", *, first_rank: Literal[0, 1] = 1
-) -> Callable[..., Column]:
+def ndcg_at(k: int, convention: AnyRule = "standard", *, first_rank: FirstRank = 1) -> Callable[..., Column]:
     """NDCG@k of the rows of a group, as a pandas UDF; see ``metric_udf``."""
     return metric_udf(f"ndcg@{k}", convention, first_rank=first_rank)
 
 
 def metric_udf(
-    name: str | Metric,
-    convention: str | Mapping[str, object] | Convention = "standard",
-    rank_by: RankBy = "position",
-    *,
-    first_rank: Literal[0, 1] = 1,
+    name: str | Metric, convention: AnyRule = "standard", rank_by: RankBy = "position", *, first_rank: FirstRank = 1
 ) -> Callable[..., Column]:
     """Any metric of the rows of a group, as a grouped-aggregate pandas UDF; on Sail, as one of lists.
 
@@ -82,8 +77,7 @@ def metric_udf(
         session = SparkSession.getActiveSession()
         if session is not None and engine_of(session) == "sail":
             return _of_lists(texts, metric, rule, rank_by, first_rank)
-        value: Column = udf(*texts)
-        return value
+        return udf(*texts)  # type: ignore[no-any-return]
 
     return of
 
@@ -116,9 +110,9 @@ def _column(column: str | Column) -> Column:
 def register_udfs(
     spark: SparkSession,
     metrics: str | Metric | Sequence[str | Metric] = DEFAULT_METRICS,
-    convention: str | Mapping[str, object] | Convention = "standard",
+    convention: AnyRule = "standard",
     *,
-    first_rank: Literal[0, 1] = 1,
+    first_rank: FirstRank = 1,
 ) -> list[str]:
     """Make metrics callable from SQL: ``SELECT user, ap_at_10(position, clicked) FROM log GROUP BY user``.
 
@@ -175,21 +169,16 @@ def _udf(metric: Metric, rule: Convention, rank_by: str, first_rank: int) -> Any
     return pandas_udf(value, DoubleType())  # type: ignore[call-overload]
 
 
-def _values(
-    columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rule: Convention, first_rank: int = 1
-) -> Floats:
+def _values(columns: Mapping[str, pd.Series], sizes: Ints, metric: Metric, rule: Convention, first_rank: int) -> Floats:
     """The metric of each list; NaN, which Spark reads as no value, where the convention leaves it out.
 
-    ``columns`` hold the rows of one list after another; ``lengths`` are the numbers of their rows.
+    ``columns`` hold the rows of one list after another; ``sizes`` are the numbers of their rows.
     """
     item = columns.get("item")
     if item is not None and pd.api.types.is_float_dtype(item):
         raise ConfigError(f"{metric} got item ids as floating-point numbers; allowed: CAST(item AS STRING)")
-    numbers = {
-        name: pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-        for name, column in columns.items()
-        if name != "item"
-    }
+    values = {name: column for name, column in columns.items() if name != "item"}
+    numbers = {name: pd.to_numeric(each, errors="coerce").to_numpy(np.float64) for name, each in values.items()}
     by_position = "score" not in numbers
     sound = np.isfinite(numbers["relevance"])
     if by_position:
@@ -202,7 +191,7 @@ def _values(
     if item is not None:
         sound &= item.notna().to_numpy(bool)
     if not sound.any():
-        return np.full(len(lengths), np.nan)
+        return np.full(len(sizes), np.nan)
     fields = {name: pa.array(values[sound]) for name, values in numbers.items()}
     if by_position:
         fields[POSITION] = fields[POSITION].cast(pa.int64())
@@ -211,7 +200,7 @@ def _values(
         # Different integers or decimals can round to the same double.
         if pd.api.types.is_integer_dtype(score) or any(isinstance(value, Decimal) for value in score.dropna()[:1]):
             fields[SCORE] = pa.array(score[sound].tolist())
-    n_rows = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[sound], minlength=len(lengths))
+    n_rows = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[sound], minlength=len(sizes))
     if item is not None:
         ids = item[sound].astype(str)
         fields |= {HASH: pa.array(pd.factorize(ids, sort=True)[0].astype(np.int64)), ITEM: pa.array(ids.tolist())}

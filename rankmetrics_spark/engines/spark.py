@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -216,16 +216,10 @@ def _installed_javas() -> Iterator[Java]:
     candidates = [Path(os.environ["JAVA_HOME"], "bin", "java")] if os.environ.get("JAVA_HOME") else []
     on_path = (shutil.which("java", path=folder) for folder in os.get_exec_path())
     candidates += [Path(executable).absolute() for executable in on_path if executable]
+    quiet: Any = {"capture_output": True, "stdin": subprocess.DEVNULL}
     for executable in dict.fromkeys(candidates):
         try:
-            output = subprocess.run(
-                [executable, "-version"],
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                timeout=30,
-                check=True,
-            )
+            output = subprocess.run([executable, "-version"], **quiet, text=True, timeout=30, check=True)
         except (OSError, subprocess.SubprocessError):
             continue
         if version := re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout):

@@ -27,6 +27,7 @@ from rankmetrics_spark.words import about, bound, unit_now
 #: Column -> (n,) array for the n rows of a batch; NaN becomes null.
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Batches: TypeAlias = Iterable[pa.RecordBatch]
+Body: TypeAlias = Callable[[Arrays], Iterable[Computed]]
 #: Column -> its type in SQL, one of those of ``_ARROW``.
 Kinds: TypeAlias = Mapping[str, str]
 _ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
@@ -118,14 +119,12 @@ def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatc
         yield from (batch.slice(start, end - start) for start, end in pairwise(starts))
 
 
-def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:
+def computing(body: Body, kept: T.StructType, computed: T.StructType) -> Step:
     """Return a step that keeps some columns and adds those that ``body`` computes from whole batches."""
     return Step(partial(_run_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
 
 
-def _run_beside(
-    batches: Batches, body: Callable[[Arrays], Iterable[Computed]], kept: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+def _run_beside(batches: Batches, body: Body, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -176,10 +176,8 @@ class Events:
         if parent := self._parent:
             root, job = None, parent_run.Job(parent["parentJobNamespace"], parent["parentJobName"])
             if "rootParentRunId" in parent:
-                root = parent_run.Root(
-                    parent_run.RootRun(parent["rootParentRunId"]),
-                    parent_run.RootJob(parent["rootParentJobNamespace"], parent["rootParentJobName"]),
-                )
+                of_root = parent_run.RootJob(parent["rootParentJobNamespace"], parent["rootParentJobName"])
+                root = parent_run.Root(parent_run.RootRun(parent["rootParentRunId"]), of_root)
             yield "parent", _facet("parent_run", parent_run.Run(parent["parentRunId"]), job, root)
 
     def _inputs(self, checks: Sequence[Check]) -> Iterator[InputDataset]:
@@ -206,10 +204,8 @@ class Events:
             assertions.append(assertion)
         for name in ("source", "judgements", "events"):
             section = getattr(self.config, name)
-            fields = [
-                schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
-                for column, kind in known.get(name, {}).get("schema", {}).items()
-            ]
+            kinds = known.get(name, {}).get("schema", {}).items()
+            fields = [schema_dataset.SchemaDatasetFacetFields(name=column, type=kind) for column, kind in kinds]
             facets = {"schema": _facet("schema_dataset", fields)} if fields else {}
             of_log: dict[str, Any] = {}
             if name == "source" and assertions:

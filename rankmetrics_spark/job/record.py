@@ -15,12 +15,13 @@ from datetime import datetime, timezone
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
+from rankmetrics_spark import report as rep
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, RankmetricsError, first_sentence, without_secrets
@@ -31,9 +32,6 @@ from rankmetrics_spark.pointers import Pointer, record_path, unpublished
 from rankmetrics_spark.road import Keep, Plan, Tables
 from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
 from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks, run_records
-
-if TYPE_CHECKING:
-    from rankmetrics_spark.report import Figures
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 #: Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id.
@@ -63,28 +61,22 @@ class Record:
         started = datetime.now(timezone.utc)
         # In the order of runs, even of several in one second: microseconds first, since they have five digits.
         unique = f"{started.microsecond:05x}{uuid.uuid4().hex[:3]}"
-        installed = {"python": platform.python_version()}
+        installed, rule = {"python": platform.python_version()}, config.convention
         for name in LIBRARIES:
             with suppress(PackageNotFoundError):
                 installed[name] = version(name)
-        return cls(
-            {
-                RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
-                "outcome": "running",
-                "started": started.isoformat(timespec="milliseconds"),
-                DATE: config.evaluation_date,
-                "config": as_dict(config),
-                "convention": {
-                    "name": config.convention.name,
-                    "text": config.convention.text(),
-                    "hash": config.convention.digest(),
-                },
-                "engine": engine,
-                "processor": processor(),
-                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed},
-                **more,
-            }
-        )
+        entries = {
+            RUN: f"{started:%Y%m%dT%H%M%S}-{unique}",
+            "outcome": "running",
+            "started": started.isoformat(timespec="milliseconds"),
+            DATE: config.evaluation_date,
+            "config": as_dict(config),
+            "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
+            "engine": engine,
+            "processor": processor(),
+            "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed},
+        }
+        return cls({**entries, **more})
 
     @property
     def run_id(self) -> str:
@@ -118,15 +110,11 @@ class Record:
 
     def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        counts = findings.counts
+        totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
         self.entries |= {
             "layout": plan.layout.name,
-            "rows": {
-                "in": findings.total("rows"),
-                "evaluated": findings.total("evaluated"),
-                "quarantined": findings.total("quarantined"),
-            },
-            "experiments": counts,
+            "rows": {name: findings.total(counted) for name, counted in totals.items()},
+            "experiments": findings.counts,
             "judgements": judgements,
             "quality": findings.as_record(),
             **({} if findings.events is None else {"events": dict(findings.events)}),
@@ -256,11 +244,9 @@ class Outcome(Presentation):
         return {"output": self.path, "tables": tables, "record": self.record_path} | report
 
     @cached_property
-    def _figures(self) -> Figures:
-        from rankmetrics_spark.report import figures_of_frames
-
+    def _figures(self) -> rep.Figures:
         checks = rows_here(self, "checks") or [row.asDict() for row in few_rows(self.checks)]
-        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
+        return rep.figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
 
 
 def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:

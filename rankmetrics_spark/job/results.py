@@ -5,7 +5,7 @@ The rows of ``checks``, the gates on metrics, and the numbers of a run that fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -24,7 +24,7 @@ from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.job.registering import Parts
 from rankmetrics_spark.pipeline import compared_users
 from rankmetrics_spark.pointers import Compared, Pointers
-from rankmetrics_spark.road import Plan, Tables
+from rankmetrics_spark.road import Keep, Plan, Tables
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
 #: Rows of a table that are read for the verdict and for the checks.
@@ -82,11 +82,7 @@ def kept_beside(store: Store, partitions: Partitions) -> list[str]:
 
 def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: bool = False) -> Compared | None:
     """Return which experiments a run compares, and from which other runs; None if there is no pair."""
-    names = [
-        name
-        for own, known in parts_of(request, counts, by_test).values()
-        for name in dict.fromkeys(known[place] for part in comparison.pairs_of(own, known) for place in part.tolist())
-    ]
+    names = [name for both in _pairs(request, counts, by_test) for name in dict.fromkeys([*both[0], *both[1]])]
     if not (request.is_requested and names):
         return None
     # Nobody asks for a pair of two tests.
@@ -102,6 +98,12 @@ def parts_of(request: Comparison, counts: Counts, by_test: bool) -> Parts:
     for name in names:
         of_tests.setdefault(_test_of(name), []).append(name)
     return {test: (of_test(request, test), arms) for test, arms in of_tests.items()}
+
+
+def _pairs(request: Comparison, counts: Counts, by_test: bool) -> Iterator[list[list[str]]]:
+    """The baselines of the pairs of each part, and their candidates."""
+    for own, known in parts_of(request, counts, by_test).values():
+        yield [[known[place] for place in part.tolist()] for part in comparison.pairs_of(own, known)]
 
 
 def reads_users_again(config: Config) -> bool:
@@ -135,9 +137,7 @@ class Users:
         table = replace(compared_users(tables, before), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
-    def over(
-        self, earlier: Earlier, tables: Tables, stage: Callable[[DataFrame, str], DataFrame] = lambda rows, name: rows
-    ) -> Users:
+    def over(self, earlier: Earlier, tables: Tables, stage: Keep = lambda rows, name: rows) -> Users:
         """Return the same users with those of the period, to be compared; ``stage`` keeps rows under a name."""
         assert earlier.users is not None and earlier.dated is not None and earlier.days is not None
         plan = tables.plan
@@ -162,11 +162,7 @@ def averages(users: Users, tables: Tables) -> DataFrame:
 
 def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
     """Stage ``comparisons``; nothing is published."""
-    candidates_with_lists = {
-        known[i]
-        for own, known in parts_of(users.request, counts, users.table.by_test).values()
-        for i in comparison.pairs_of(own, known)[1]
-    }
+    candidates_with_lists = {name for _, named in _pairs(users.request, counts, users.table.by_test) for name in named}
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
     sums = users.sums if users.compared is users.table else None
     rows = comparison.comparisons(users.compared, users.request, sums)

@@ -319,15 +319,12 @@ def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iter
             _refuse_infinite(values, scoring.metrics, batch, rule)
         names = [metric.column for metric in scoring.metrics]
         if scoring.machine:
-            of_machine = {**columns, **{own: columns[name] for own, name in _OF_MACHINE.items()}}
+            of_machine = {**columns, **{own: columns[name] for own, name in sch.OF_MACHINE.items()}}
             rated = with_judgements(_rated(lists, of_machine, layout, scoring.reading(rule)), of_machine, rule)
             of_both = (columns, values), (of_machine, mx.compute(rated, scoring.metrics, rule).T)
             values = np.concatenate([_where_judged(*each) for each in of_both])
             names += scoring.machine_columns
         yield scores | dict(zip(names, values, strict=True))
-
-
-_OF_MACHINE = {sch.POOL_GRADE: sch.MACHINE_GRADE, sch.POOL_HASH: sch.MACHINE_HASH}
 
 
 def _rated(lists: li.RankedLists, columns: li.Arrays, layout: li.Layout, reading: li.Reading) -> li.RankedLists:

@@ -121,10 +121,7 @@ class Convention:
         for knob in knobs(self):
             object.__setattr__(self, knob.name, knob.metadata["read"](knob.name, getattr(self, knob.name)))
         if (self.gain == "table") != bool(self.gain_table):
-            raise err.ConfigError(
-                f"gain is {self.gain!r} and gain_table is {self.gain_table!r}; "
-                "gain: table and a gain_table belong together"
-            )
+            raise err.ConfigError.of("gain_without_table", gain=self.gain, table=repr(self.gain_table))
 
     @property
     def averages_ties(self) -> bool:

@@ -210,10 +210,8 @@ class Lists:
     @cached_property
     def judged_ideal(self) -> Ideal:
         """The ideal list of all judged items."""
-        with_gain = np.flatnonzero(self.batch.pool_grade > 0)
-        return _ideal(
-            self.batch.pool_list[with_gain], discounts.gain(self.batch.pool_grade[with_gain], self.convention)
-        )
+        at = np.flatnonzero(self.batch.pool_grade > 0)
+        return _ideal(self.batch.pool_list[at], discounts.gain(self.batch.pool_grade[at], self.convention))
 
     @cached_property
     def shown_ideal(self) -> Ideal:
@@ -254,9 +252,7 @@ def one_list(
     return Lists(batch, convention or Convention())
 
 
-def _intents(
-    grades: Floats, shown: Sequence[Sequence[str]], pool_grades: Floats, pool: Sequence[Sequence[str]]
-) -> Intents:
+def _intents(grades: Floats, shown: Sequence[Sequence[str]], judged: Floats, pool: Sequence[Sequence[str]]) -> Intents:
     """The intents of one list, from those of each shown and each judged item."""
     numbers = {name: i for i, name in enumerate(sorted({name for names in (*shown, *pool) for name in names}))}
 
@@ -265,7 +261,7 @@ def _intents(
         at, intent = np.array(pairs, np.int64).reshape(-1, 2).T
         return at, intent, grade[at]
 
-    of_pool = flat(pool, pool_grades)
+    of_pool = flat(pool, judged)
     return Intents(*flat(shown, grades), np.arange(len(shown)), np.zeros(len(of_pool[0]), np.int64), *of_pool)
 
 
@@ -382,10 +378,7 @@ def _one_per_list(metric: Metric, returned: object, n: int) -> Floats:
         what = "None" if returned is None else f"values of shape {values.shape}"
     except (TypeError, ValueError):
         what = f"a {type(returned).__name__} that holds no such numbers"
-    raise err.ConfigError(
-        f"metric '{metric}' returns {what} for {n:,} lists; allowed: one number per list, an array of shape "
-        "(lists.batch.size,)"
-    )
+    raise err.ConfigError.of("not_a_number_per_list", metric=metric, what=what, n=n)
 
 
 def check(metrics: Iterable[Metric], convention: Convention) -> None:
@@ -401,7 +394,4 @@ def check(metrics: Iterable[Metric], convention: Convention) -> None:
     for metric in metrics:
         if metric.definition.reading(convention) not in metric.definition.readings:
             able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
-            raise err.ConfigError(
-                f"metric '{metric}' has no expected value over tied scores (ties: expected); "
-                f"choose an order of ties, or one of: {', '.join(able)}"
-            )
+            raise err.ConfigError.of("no_expected_value", metric=metric, able=able)

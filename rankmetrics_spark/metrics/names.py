@@ -1,7 +1,5 @@
 """The registry of metrics: what each is called, what its kernel reads, and how its values are to be understood."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re
@@ -153,18 +151,13 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
         definition = Definition(name=function.__name__, kernel=function, **settings)
         for name in (definition.name, *definition.aliases):
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                raise err.ConfigError(
-                    f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, "
-                    "digits and _"
-                )
+                raise err.ConfigError.of("no_metric_name", name=name)
             if name in RESERVED:
                 raise err.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
             owner = find(split_cut(name)[0])
             kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
             if owner is not None and len(kernels) > 1:
-                raise err.ConfigError(
-                    f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name"
-                )
+                raise err.ConfigError.of("metric_name_taken", name=name, owner=owner.name)
         REGISTRY[definition.name] = definition
         return function
 

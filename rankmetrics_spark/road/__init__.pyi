@@ -5,6 +5,7 @@ from .aggregation import sums_of_lists as sums_of_lists
 from .aggregation import Summands as Summands
 from .aggregation import sums_of_users as sums_of_users
 from .assignments import AssignmentCounts as AssignmentCounts
+from .assignments import Keep as Keep
 from .checking import FAULTY as FAULTY
 from .checking import GRADE as GRADE
 from .checking import JudgementCounts as JudgementCounts
@@ -34,7 +35,6 @@ from .stored import log_of_lists as log_of_lists
 from .stored import needs_more as needs_more
 from .stored import refuse_to_store as refuse_to_store
 from .stored import with_reads as with_reads
-from .tables import Keep as Keep
 from .tables import Tables as Tables
 from .tables import UserRows as UserRows
 from .tables import averages as averages

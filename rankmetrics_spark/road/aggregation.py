@@ -172,11 +172,9 @@ def _sums_of_batch(columns: Arrays, what: Summands, ways: Ways) -> Iterator[tupl
         order = np.argsort(code, kind="stable")
         starts = np.flatnonzero(np.diff(code[order], prepend=-1))
         groups = code[order[starts]]
-        keys = (
-            [names[i] for i in groups // len(labels) % len(names)],
-            [labels[i] for i in groups % len(labels)],
-            [str(i) for i in groups // (len(labels) * len(names))],
-        )
+        at, of_label = np.divmod(groups, len(labels))
+        of_rule, of_name = np.divmod(at, len(names))
+        keys = [names[i] for i in of_name], [labels[i] for i in of_label], [str(i) for i in of_rule]
         repeated = [key * len(metrics) for key in keys]
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         # Most batches hold one experiment.

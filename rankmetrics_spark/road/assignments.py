@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
@@ -38,18 +38,17 @@ class Asked:
     timed: bool
 
 
+#: Stores rows under a name, and reads them back.
+Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
+
+
 def with_assignments(
-    impressions: DataFrame,
-    assignments: AnyTable,
-    options: cfg.Options,
-    compared: cfg.Comparison,
-    day: str | None,
-    keep: Callable[[DataFrame, str], DataFrame],
+    log: DataFrame, assignments: AnyTable, options: cfg.Options, compared: cfg.Comparison, day: str | None, keep: Keep
 ) -> tuple[cfg.Options, Assigned]:
     """The users of the tests, and the options of a log that names no experiments.
 
     Args:
-        impressions: The log.
+        log: Its impressions.
         assignments: A row per user and arm; the first exposure of several counts.
         options: What is asked for.
         compared: Which arms are compared.
@@ -61,9 +60,9 @@ def with_assignments(
         ConfigError: The assignments have times, and the log has none.
     """
     named, usual, path = options.assignment_columns, sch.ASSIGNMENT_NAMES, options.path_of("assignment_columns")
-    table = table_of(assignments, "assignments", named.values(), sum(usual.values(), ()), impressions)
+    table = table_of(assignments, "assignments", named.values(), sum(usual.values(), ()), log)
     columns = options.path_of("columns")
-    if "experiment" not in options.columns and (own := first_of(impressions, (sch.EXPERIMENT, "experiment"))):
+    if "experiment" not in options.columns and (own := first_of(log, (sch.EXPERIMENT, "experiment"))):
         raise InputError.of("two_assignments", own=own, columns=columns)
     role = {name: named[name] if name in named else first_of(table, names) for name, names in usual.items()}
     at = role[sch.TIME]
@@ -109,7 +108,7 @@ class Assigned:
     asked: Asked
 
     @classmethod
-    def of(cls, rows: DataFrame, asked: Asked, keep: Callable[[DataFrame, str], DataFrame]) -> Assigned:
+    def of(cls, rows: DataFrame, asked: Asked, keep: Keep) -> Assigned:
         """The users of typed assignments; ``keep`` stores rows under a name."""
         # Faulty rows are one group, without a user. Arms are numbers, since Spark sorts to find the smallest text. No
         # user is null: to look for null would keep Spark from reading one exchange for arms and members.
@@ -301,10 +300,8 @@ def _refuse_names(arms: Mapping[str | None, list[str]], compared: cfg.Comparison
         shares = own.shares or compared.shares or {}
         named = ("baseline", [own.baseline or compared.baseline]), ("shares", [*shares])
         for key, names in (*named, ("gates", [gate.experiment for gate in own.gates])):
-            if missing := [arm for arm in names if arm is not None and arm not in known]:
+            if gone := [arm for arm in names if arm is not None and arm not in known]:
                 said = f"{at if getattr(own, key) else compared.at}.{key}"
-                raise ConfigError.of(
-                    "no_such_arm", of=of, arm=missing[0], said=said, at=f"{at}.{key}", arms=sorted(known)
-                )
+                raise ConfigError.of("no_such_arm", of=of, arm=gone[0], said=said, at=f"{at}.{key}", arms=sorted(known))
         if shares and (left := sorted({*known} - {*shares})):
             raise ConfigError(f"{at}.shares has no share of the arm '{left[0]}'; allowed: one of each arm of {of}")

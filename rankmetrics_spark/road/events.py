@@ -107,11 +107,7 @@ def with_grades(
 
 
 def flattened(
-    impressions: DataFrame,
-    judgements: DataFrame | None,
-    events: AnyTable | None,
-    options: Options,
-    day: str | None = None,
+    shown: DataFrame, judgements: DataFrame | None, events: AnyTable | None, options: Options, day: str | None = None
 ) -> tuple[DataFrame, DataFrame | None, Options, Nested | None, Timed | None, DataFrame | None]:
     """Impressions and judgements with a row per item, and the options that fit them; the lists as they came.
 
@@ -120,14 +116,14 @@ def flattened(
     if events is not None:
         named, usual = options.event_columns, (name for names in sch.EVENT_NAMES.values() for name in names)
         of_events = (*named.get("list", ()), *(name for role, name in named.items() if role != "list"))
-        events = table_of(events, "events", of_events, usual, impressions)
-    impressions, options, lists = flat_log(impressions, options)
+        events = table_of(events, "events", of_events, usual, shown)
+    shown, options, lists = flat_log(shown, options)
     if judgements is not None:
         judgements, options = flat_judgements(judgements, options)
     if events is None:
-        return impressions, judgements, options, lists, None, None
-    impressions, options, timed, states = with_grades(impressions, events, options, day)
-    return impressions, judgements, options, None, timed, states
+        return shown, judgements, options, lists, None, None
+    shown, options, timed, states = with_grades(shown, events, options, day)
+    return shown, judgements, options, None, timed, states
 
 
 @dataclass(frozen=True)

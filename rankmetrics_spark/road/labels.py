@@ -14,7 +14,6 @@ from rankmetrics_spark.words import UNITS
 
 #: (grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them.
 LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
-_OF_MACHINE = {sch.POOL_GRADE: sch.MACHINE_GRADE, sch.POOL_HASH: sch.MACHINE_HASH}
 DRAWN = "_drawn"
 
 
@@ -34,7 +33,7 @@ def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Opti
         cases = " ".join(f"WHEN {ours}D THEN {theirs}D" for ours, theirs in options.machine_grades.items())
         table = table.withColumn(grade, F.expr(f"CASE double({sch.quoted(grade)}) {cases} END"))
     rated = pools(table, mapping, True, options.text_numbers)
-    rated = rated.selectExpr(sch.USER, *(f"{name} AS {own}" for name, own in _OF_MACHINE.items()))
+    rated = rated.selectExpr(sch.USER, *(f"{name} AS {own}" for name, own in sch.OF_MACHINE.items()))
     people, drawn = drawn_labels(judgements, options)
     return people, rated if drawn is None else rated.join(drawn, sch.USER, "left")
 
@@ -65,7 +64,7 @@ def drawn_labels(judgements: DataFrame, options: Options) -> tuple[DataFrame, Da
 def of_both(people: DataFrame, rated: DataFrame) -> DataFrame:
     """The pools of people and of the machine; people's are empty of drawn users of whom they judged nothing."""
     both = people.join(rated, sch.USER, "full")
-    for name, own in _OF_MACHINE.items() if DRAWN in rated.columns else ():
+    for name, own in sch.OF_MACHINE.items() if DRAWN in rated.columns else ():
         both = both.withColumn(name, F.expr(f"coalesce({name}, CASE WHEN {DRAWN} THEN slice({own}, 1, 0) END)"))
     return both.drop(DRAWN)
 
@@ -84,9 +83,8 @@ def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> tuple
             raise InputError.of("prompt_from_sample", n=n, units=UNITS, at=at, prompt=prompt)
     # Also users whom people did not judge, each once.
     hashed = f"xxhash64({sch.USER}, {sch.MACHINE_GRADE}, {sch.MACHINE_HASH}) AS {sch.DIGEST}"
-    judged = pools.selectExpr(
-        "*", hashed, f"posexplode_outer(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS (_n, _judged)"
-    )
+    each = f"posexplode_outer(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS (_n, _judged)"
+    judged = pools.selectExpr("*", hashed, each)
     grade = f"get({sch.MACHINE_GRADE}, int(array_position({sch.MACHINE_HASH}, _judged.{sch.POOL_HASH}) - 1))"
     once = f"CASE WHEN coalesce(_n, 0) = 0 AND {sch.MACHINE_HASH} IS NOT NULL THEN {sch.DIGEST} END AS {sch.DIGEST}"
     pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine", once)

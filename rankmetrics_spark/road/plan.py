@@ -176,18 +176,15 @@ def _columns(options: Options, rules: Sequence[Convention], mapping: ColumnMap, 
         if needs == "scores" and mapping[sch.SCORE] not in schema.names:
             known = unknown("score column", mapping[sch.SCORE], schema.names)
             raise ConfigError(f"{reader} needs scores: {known} (set columns.score)")
+    same = ("list", "segments", "first_rank", "covariate", "trigger")
     return sch.Columns(
-        list=options.list,
-        segments=options.segments,
+        **{name: getattr(options, name) for name in same},
         item=item,
         position=not by_score or breaks_ties,
         score=score,
         relevance=relevance,
         by_score=by_score,
-        first_rank=options.first_rank,
-        covariate=options.covariate,
         cluster=None if options.cluster in options.segments else options.cluster,
-        trigger=options.trigger,
         list_hash=hashed,
     )
 

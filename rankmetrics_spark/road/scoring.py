@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame, types as T
 
@@ -10,6 +11,9 @@ from rankmetrics_spark.engines import Computed, Step, computing, group_means, in
 from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
 from rankmetrics_spark.road.checking import rejected_type
 
+#: Column -> its SQL, of what later steps read; None = that of ``columns_beside``.
+Kept: TypeAlias = Mapping[str, str] | None
+
 
 def scored(
     lists: DataFrame,
@@ -17,7 +21,7 @@ def scored(
     layout: Layout,
     scoring: Scoring,
     then: Step | None = None,
-    kept: Mapping[str, str] | None = None,
+    kept: Kept = None,
 ) -> DataFrame:
     """Score packed lists, in one round trip to Python; ``then`` is a step over the scored lists in the same one.
 
@@ -57,15 +61,9 @@ def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> di
 
 
 #: Types of the columns that are kept beside the scores; the others are texts.
-_KINDS = {
-    **{
-        sch.COVARIATE: T.DoubleType(),
-        sch.CHANCE: T.DoubleType(),
-        sch.N_ROWS: T.LongType(),
-        sch.TOP: T.LongType(),
-        sch.N_NEGATIVE: T.LongType(),
-    },
-    sch.TIME: T.LongType(),
+_KINDS: dict[str, T.DataType] = {
+    **dict.fromkeys((sch.COVARIATE, sch.CHANCE), T.DoubleType()),
+    **dict.fromkeys((sch.N_ROWS, sch.TOP, sch.N_NEGATIVE, sch.TIME), T.LongType()),
     **dict.fromkeys((sch.MIXED, sch.ALL_ROWS_SEEN, sch.JUDGED, sch.FLAGGED, sch.RANK_MAY_REPEAT), T.BooleanType()),
     **dict.fromkeys((sch.IS_LIST, sch.TRIGGERED), T.BooleanType()),
 }

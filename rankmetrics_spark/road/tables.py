@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
@@ -19,14 +19,12 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, ranking, scoring
-from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, with_assignments
+from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, Keep, with_assignments
 from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import Timed, event_counts, flattened
 from rankmetrics_spark.road.labels import LabelCounts, label_counts, of_both, split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
-
-#: Stores rows under a name, and reads them back.
-Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
+from rankmetrics_spark.road.scoring import Kept
 
 
 @dataclass(frozen=True)
@@ -224,16 +222,12 @@ class Tables:
         scores = self._in_python(packed.where(f"NOT {sch.FLAGGED}"), self.plan.layout)
         return scores.unionByName(self._rescored(packed.where(sch.FLAGGED)))
 
-    def _in_python(
-        self, lists: DataFrame, layout: Layout, then: Step | None = None, kept: Mapping[str, str] | None = None
-    ) -> DataFrame:
+    def _in_python(self, lists: DataFrame, layout: Layout, then: Step | None = None, kept: Kept = None) -> DataFrame:
         """Score lists in a layout. Left join: users without judgements are still counted."""
         lists = lists if self.pools is None else lists.join(self.pools, sch.USER, "left")
         return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, kept)
 
-    def _rescored(
-        self, flagged: DataFrame, then: Step | None = None, kept: Mapping[str, str] | None = None
-    ) -> DataFrame:
+    def _rescored(self, flagged: DataFrame, then: Step | None = None, kept: Kept = None) -> DataFrame:
         """Score flagged lists from their rows, in the layout that computes them."""
         columns, layout = self.plan.columns, recheck_of(self.plan.layout)
         more = [sch.RANK_MAY_REPEAT] if sch.RANK_MAY_REPEAT in self._flags else []

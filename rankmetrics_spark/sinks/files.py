@@ -357,16 +357,14 @@ def likely_reach(spark: SparkSession, path: str, settings: Mapping[str, str]) ->
     return Reach(files, spark, here=True) if files and not files.local and _can_write(files) else None
 
 
-def reach_of(
-    spark: SparkSession, path: str, staged: DataFrame, folder: str, settings: Mapping[str, str]
-) -> Reach | None:
+def reach_of(spark: SparkSession, path: str, rows: DataFrame, folder: str, settings: Mapping[str, str]) -> Reach | None:
     """Who reaches an output, by the example of rows that Spark has just staged there."""
     disk = of_disk(path)
     if disk is not None and Path(disk.at(folder)).is_dir():
         return Reach(disk, spark, here=True)
     try:
         # As Spark gives it: with the scheme, and with the server's own folders.
-        address = urlsplit(next(iter(staged.inputFiles()), ""))
+        address = urlsplit(next(iter(rows.inputFiles()), ""))
     except Exception:  # not every session says it
         return None
     head, separator, _ = unquote(address.path).rpartition(f"/{folder}/")

@@ -116,8 +116,7 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.
 
 
 def _first(table: pa.Table) -> str | None:
-    name: str | None = table[EXPERIMENT][0].as_py()
-    return name
+    return table[EXPERIMENT][0].as_py()  # type: ignore[no-any-return]
 
 
 def by_experiment(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:

@@ -22,17 +22,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Sink, dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import (
-    FOLDER,
-    REFUSED,
-    WITHOUT_ID,
-    Pointer,
-    Pointers,
-    newest,
-    parse,
-    refused_folder,
-    run_in_name,
-)
+from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointers, newest, parse, refused_folder, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, RUN, SMALL_TABLES
 from rankmetrics_spark.sinks import swapping
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
@@ -82,7 +72,7 @@ class Output:
 
     files: Files
     path: str
-    pointers: dict[str, Pointer] = field(init=False)
+    pointers: Pointers = field(init=False)
     stored: Stored = field(init=False)
     empty: dict[str, list[str]] = field(init=False, default_factory=dict)
 

@@ -117,10 +117,8 @@ class SqlTables(Store):
         of_dates = self.at_version(table, version).where(F.col(DATE).isin(*pointers))
         rows = published(of_dates, table, pointers, partial(self.at_version, table))
         known = _lower(rows.columns)
-        columns = {
-            name: F.col(quoted(name)) if name.lower() in known else F.lit(None).cast(schema[name].dataType)
-            for name in schema.names
-        }
+        columns = {name: F.lit(None).cast(schema[name].dataType) for name in schema.names}
+        columns |= {name: F.col(quoted(name)) for name in schema.names if name.lower() in known}
         # As text, like the dates of folders: tables of earlier versions have texts too.
         columns |= {EXPERIMENT: F.col(EXPERIMENT), DATE: F.col(DATE).cast("string")}
         return rows.select(*(column.alias(name) for name, column in columns.items()))

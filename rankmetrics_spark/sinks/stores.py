@@ -184,15 +184,12 @@ def plan_texts(spark: SparkSession, path: str | None, started: str) -> list[str]
 
 def unreadable_pointers(path: str) -> list[str]:
     """A sentence for each date of a folder on this machine whose pointer holds none, such as one that was cut off."""
-    disk = of_disk(path)
-    names = disk.names(FOLDER) if disk is not None and disk.is_folder(FOLDER) else []
-    dates = [name.removesuffix(".json") for name in names if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
-    texts = {date: disk.read(f"{FOLDER}/{date}.json") for date in dates} if disk is not None else {}
-    return [
-        f"{FOLDER}/{date}.json cannot be read, so {date} counts as not published; run that day again"
-        for date, text in texts.items()
-        if text is not None and parse(text) is None
-    ]
+    if (disk := of_disk(path)) is None:
+        return []
+    names = [name for name in disk.names(FOLDER) if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
+    texts = {f"{FOLDER}/{name}": disk.read(f"{FOLDER}/{name}") for name in names}
+    broken = [name for name, text in texts.items() if text is not None and parse(text) is None]
+    return [said("unreadable_pointer", name=name, date=name[-15:-5]) for name in broken]
 
 
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:

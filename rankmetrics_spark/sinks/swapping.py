@@ -211,14 +211,12 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
     return files.first_link(dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:]))
 
 
-def partition_files(
-    files: Files, experiments: Iterable[str | None], date: str, tables: Sequence[str] = TABLES
-) -> list[str]:
+def partition_files(files: Files, names: Iterable[str | None], date: str, tables: Sequence[str] = TABLES) -> list[str]:
     """The files in all partitions of some experiments on a date."""
-    names = {folder_of("", name, date).split("/")[1] for name in experiments}
+    of_names = {folder_of("", name, date).split("/")[1] for name in names}
     stored = zip(tables, files.for_each(files.names, tables), strict=True)
-    folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in names]
-    if f"{EXPERIMENT}={NULL_PARTITION}" in names:
+    folders = [f"{table}/{name}/{DATE}={date}" for table, of_table in stored for name in of_table if name in of_names]
+    if f"{EXPERIMENT}={NULL_PARTITION}" in of_names:
         folders += [folder_of(table, None, date) for table in OF_DATES if table in tables]
     return _files_here(files, folders)
 

@@ -65,7 +65,7 @@ def read(spark: SparkSession, section: cfg.Input, columns: Iterable[str] = ()) -
     except err.RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-        raise _read_error(error, spark, section, unfiltered) from error
+        raise _read_error(error, eng.engine_of(spark), section, unfiltered) from error
     kind = getattr(section, "rows", None) or getattr(section, "others", {})
     if not kind:
         return rows
@@ -174,13 +174,10 @@ def _union(parts: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), named)
 
 
-def _read_error(
-    error: Exception, spark: SparkSession, section: cfg.Input, unfiltered: DataFrame | None
-) -> err.InputError:
-    """Return the error for an input that cannot be read, or for a filter with an unknown column."""
-    engine = eng.engine_of(spark)
-    if unfiltered is not None and section.where and (name := _unknown_column(error)):
-        columns = [column for column in unfiltered.columns if column != files.UNREADABLE]
+def _read_error(error: Exception, engine: str, section: cfg.Input, rows: DataFrame | None) -> err.InputError:
+    """Return the error for an input that cannot be read, or for a filter of its rows with an unknown column."""
+    if rows is not None and section.where and (name := _unknown_column(error)):
+        columns = [column for column in rows.columns if column != files.UNREADABLE]
         problem = files.unreadable_column(section, engine, name) or err.unknown("column", name, columns)
         return err.InputError(f"{section.path_of('where')} '{section.where}': {problem}")
     sentence = None

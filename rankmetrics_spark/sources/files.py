@@ -147,11 +147,8 @@ def split_by_folders(section: Source) -> dict[str, Source]:
     folders: defaultdict[str, list[str]] = defaultdict(list)
     for path in folders_of_files(section).path or ():
         folders[experiment_in(f"{os.path.abspath(path)}/", section)].append(path)
-    columns = {**section.columns, "experiment": None}
-    return {
-        name: replace(section, path=tuple(paths), columns=columns, experiment_from="tag")
-        for name, paths in folders.items()
-    }
+    of_one = replace(section, columns={**section.columns, "experiment": None}, experiment_from="tag")
+    return {name: replace(of_one, path=tuple(paths)) for name, paths in folders.items()}
 
 
 #: Internal column: the experiment that a file names, on Sail.

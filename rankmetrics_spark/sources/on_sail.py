@@ -90,10 +90,8 @@ def expand_paths(section: Input) -> Input:
     Sail reads no braces and few wildcards, and may have been started in another folder.
     """
     places = [each for path in section.paths for each in (fl.expand_path(path) if fl.is_pattern(path) else [path])]
-    absolute = [
-        place if (local := local_path(place)) is None or local.is_absolute() else str(local.absolute())
-        for place in places
-    ]
+    here = {place: local for place in places if (local := local_path(place)) and not local.is_absolute()}
+    absolute = [str(here[place].absolute()) if place in here else place for place in places]
     return replace(section, path=tuple(absolute)) if absolute else section
 
 

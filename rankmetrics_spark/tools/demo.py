@@ -237,8 +237,7 @@ def _ndcg(clicks: Bools) -> Floats:
 def _clicks(draws: Floats, grades: Ints) -> Bools:
     """(n, SLOTS) clicks from as many draws out of [0, 1)."""
     sees_slot = 1 / np.arange(1, SLOTS + 1) ** 0.7
-    clicks: Bools = draws < sees_slot * CLICK_IF_SEEN[grades]
-    return clicks
+    return np.asarray(draws < sees_slot * CLICK_IF_SEEN[grades])
 
 
 def _drawn(rng: np.random.Generator, parts: Mapping[str, float], n: int) -> Ints:

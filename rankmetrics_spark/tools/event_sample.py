@@ -66,10 +66,8 @@ class EventSample:
 
     def lines(self, time: str | None) -> Iterator[str]:
         """What a config says of them below ``events``; ``time`` is the column of the log."""
-        timed = [role for role in self.columns if role != "time" or time]
-        columns = (
-            f"{role}: {'[' + self.columns[role] + ']' if role == 'list' else self.columns[role]}" for role in timed
-        )
+        timed = {role: name for role, name in self.columns.items() if role != "time" or time}
+        columns = (f"{role}: {f'[{name}]' if role == 'list' else name}" for role, name in timed.items())
         yield f"  columns: {{{', '.join(columns)}}}"
         if "kind" in self.columns:
             none = f"; without one: {', '.join(self.others[:6])}" if self.others else ""
@@ -105,8 +103,8 @@ class AssignmentSample:
         wrong = [f"{role}={name}" for role, name in columns.items() if role not in _WHO or name not in names]
         if missing := [role for role in ("arm", "user") if role not in columns] or wrong:
             allowed = " ".join(f"--column assignments.{role}=NAME" for role in ("arm", "user", "test", "time"))
-            nothing = f"no column of '{log.path}' looks like the {' or the '.join(missing)}"
-            raise ConfigError(f"{nothing}; it has {', '.join(names)}; allowed: {allowed}")
+            missed = " or the ".join(missing)
+            raise ConfigError.of("no_column_for", path=log.path, missed=missed, names=names, allowed=allowed)
         return cls(log, columns)
 
     @property

@@ -65,9 +65,8 @@ class FirstConfig:
             return []
         values = self.log.rows[self.columns["experiment"].column].dropna().unique()
         # An engine writes true where Python writes True.
-        return guessing.controls_first(
-            str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value) for value in values
-        )
+        texts = (str(each).lower() if isinstance(each, (bool, np.bool_)) else str(each) for each in values)
+        return guessing.controls_first(texts)
 
     @property
     def named_by(self) -> str:

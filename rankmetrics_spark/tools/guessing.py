@@ -172,13 +172,9 @@ def _position_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], experi
     """The only column without a role that behaves like a position, where the one with the name does not."""
     named = columns["position"]
     others = {role: guess for role, guess in columns.items() if role != "position"}
-    fitting = [
-        name
-        for name in _free(rows, columns)
-        if _has_values_of(rows[name], "position")
-        and not _odd_position(rows, others, name)
-        and not repeats(rows, {**others, "position": Guess(name, "")}, experiments)
-    ]
+    ranks = [name for name in _free(rows, columns) if _has_values_of(rows[name], "position")]
+    fitting = [name for name in ranks if not _odd_position(rows, others, name)]
+    fitting = [name for name in fitting if not repeats(rows, {**others, "position": Guess(name, "")}, experiments)]
     odd = named.reason.partition("; but ")[2]
     return Guess(fitting[0], f"a guess, by its values; not {named.column}: {odd}") if len(fitting) == 1 else None
 
@@ -225,14 +221,9 @@ def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refu
     known = columns.get("experiment")
     if (known and (known.reason == "given" or rows[known.column].nunique() > 1)) or not _needs_list(rows, columns):
         return None
-    requests = columns["list"].columns if "list" in columns else ()
-    fitting = [
-        name
-        for name in _free(rows, columns)
-        if name not in refused
-        and _is_shared_text(rows, columns["user"].column, name)
-        and _tells_apart(rows, columns, (*requests, name))
-    ]
+    requests, user = columns["list"].columns if "list" in columns else (), columns["user"].column
+    shared = [name for name in _free(rows, columns) if name not in refused and _is_shared_text(rows, user, name)]
+    fitting = [name for name in shared if _tells_apart(rows, columns, (*requests, name))]
     others = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
     return Guess(fitting[0], f"a guess, by its values: users have a list for each{others}") if fitting else None
 

@@ -53,9 +53,7 @@ def lists_of(rows: pd.DataFrame, arrays: Sequence[str], texts: bool) -> Lists | 
         arrays: Its columns with arrays.
         texts: Whether cells of text may hold lists too.
     """
-    filled = {
-        name: next((v for v in rows[name] if isinstance(v, (list, np.ndarray)) and len(v)), None) for name in arrays
-    }
+    filled = {name: next(filter(_size, rows[name]), None) for name in arrays}
     structs = [name for name, value in filled.items() if value is not None and isinstance(value[0], dict)]
     if structs:
         return _of_structs(rows, structs[0])

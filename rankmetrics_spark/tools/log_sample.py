@@ -120,8 +120,7 @@ def sample(path: str, what: str = LOG, judgements: str | None = None, experiment
     for file in chosen:
         before, (rows, options) = options, _read(file, kind, most + 1, what)
         if tables and options != before:
-            what_differs = "has a line of names, other separators, or neither, unlike"
-            raise InputError(f"'{file}' {what_differs} '{chosen[0]}'; allowed: files of one kind")
+            raise InputError.of("files_of_two_kinds", file=file, first=chosen[0])
         parts = file.relative_to(place).parent.parts if place.is_dir() else ()
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))

@@ -4,12 +4,11 @@ Most values were printed by the system. A line says how many were not: they come
 preset ``standard``, from the definition.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -86,13 +85,13 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
     # The fixtures as columns of a batch: one array of structs per list, with item ids instead of hashes.
     lists = list(cases().values())
     pools = [sorted(((float(r["relevance"]), r["item"]) for r in case["judgments"]), reverse=True) for case in lists]
-    entries = [
-        [
-            {sch.HASH: r["item"], sch.ITEM: str(r["item"]), sch.POSITION: r["position"], sch.SCORE: float(r["score"])}
-            for r in case["list"]
-        ]
-        for case in lists
-    ]
+
+    def entry(r: Mapping[str, Any]) -> dict[str, Any]:
+        """A shown item."""
+        ids = {sch.HASH: r["item"], sch.ITEM: str(r["item"])}
+        return {**ids, sch.POSITION: r["position"], sch.SCORE: float(r["score"])}
+
+    entries = [list(map(entry, case["list"])) for case in lists]
     columns = {sch.N_ROWS: pa.array([len(case["list"]) for case in lists]), sch.ENTRIES: pa.array(entries)}
     for at, name in enumerate((sch.POOL_GRADE, sch.POOL_HASH)):
         columns[name] = pa.array([[judged[at] for judged in pool] for pool in pools])

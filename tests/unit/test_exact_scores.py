@@ -48,4 +48,4 @@ def test_a_udf_orders_exact_scores_too(scores: list[int | Decimal]) -> None:
         columns = dict(
             zip(("score", "relevance", "item"), [*series, pd.Series([0, 1, 0]), pd.Series(names)], strict=True)
         )
-        assert _values(columns, np.array([3]), parse("rr"), STANDARD).tolist() == [1 / 2]
+        assert _values(columns, np.array([3]), parse("rr"), STANDARD, 1).tolist() == [1 / 2]

@@ -32,7 +32,7 @@ def test_many_lists_have_the_values_of_each_alone(name: str, rank_by: RankBy, sc
             each: pd.Series([v for i in chosen for v in lists[each][i]], dtype=object if each == "item" else None)
             for each in names
         }
-        result = _values(columns, np.array([len(lists["item"][i]) for i in chosen]), metric, rule)
+        result = _values(columns, np.array([len(lists["item"][i]) for i in chosen]), metric, rule, 1)
         return [float(value) for value in result]
 
     alone = [of([i])[0] for i in range(5)]
@@ -45,7 +45,7 @@ def test_lists_of_which_no_row_counts_have_no_value() -> None:
     metric, rule = _checked("rr", "standard", "position")
     columns = {"position": pd.Series([NAN, 1, 2]), "relevance": pd.Series([1.0, 0.0, 1.0])}
     # No sound row; no row; the relevant item at rank 2.
-    assert np.array_equal(_values(columns, np.array([1, 0, 2]), metric, rule), [NAN, NAN, 1 / 2], equal_nan=True)
+    assert np.array_equal(_values(columns, np.array([1, 0, 2]), metric, rule, 1), [NAN, NAN, 1 / 2], equal_nan=True)
 
 
 @pytest.mark.outcome("a rank of 0 in a UDF of {name}", "`ConfigError`, unless `first_rank=0`")
@@ -53,7 +53,7 @@ def test_lists_of_which_no_row_counts_have_no_value() -> None:
 def test_a_rank_of_0_is_refused_or_the_first_one(name: str) -> None:
     lists = {"relevance": pd.Series([0, 1, 1]), "position": pd.Series([0, 1, 0])}
     metric, rule = _checked(name, "standard", "position", 0)
-    from_1 = _values({**lists, "position": pd.Series([1, 2, 1])}, np.array([2, 1]), metric, rule)
+    from_1 = _values({**lists, "position": pd.Series([1, 2, 1])}, np.array([2, 1]), metric, rule, 1)
     assert np.array_equal(_values(lists, np.array([2, 1]), metric, rule, 0), from_1) and from_1[1] == 1
     with pytest.raises(InputError, match=rf"^{name} got a rank of 0, but first_rank is 1; allowed: first_rank=0"):
-        _values(lists, np.array([2, 1]), metric, rule)
+        _values(lists, np.array([2, 1]), metric, rule, 1)

@@ -330,8 +330,8 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        #: Running query -> the size of the log at its start.
         self._logged: dict[str, int] = {}
-        """Running query -> the size of the log at its start."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         self._engine.refuse_calls()

@@ -60,8 +60,7 @@ class Value:
         """Why the value is a defect of its system; None for a correct value."""
         if self.printed[0].isdigit() and float(self.printed) > 1:
             return COUNTED_TWICE
-        defect: str | None = _DEFECTS.get(self.system, {}).get(self.case, {}).get(self.column)
-        return defect
+        return _DEFECTS.get(self.system, {}).get(self.case, {}).get(self.column)  # type: ignore[no-any-return]
 
     @property
     def convention(self) -> Convention:
