@@ -113,11 +113,8 @@ def summary(data: str, n: int, times: int, zeros: float, draws: int, seed: int, 
         "expected": (1 - zeros) * n,
     }
     if lift and "lists" not in data:
-        p = []
-        for a, b in zip(*arms, strict=True):
-            kept = [np.repeat(v, count)[np.repeat(v, count) != 0] for v, _, count in (a, b)]
-            p.append(st.permuted_p(kept[0], kept[1], (n, n * times)))
-        result["permuted"] = np.mean(np.array(p) < 0.05)
+        hits = [[np.repeat(v, count * (v != 0)) for v, _, count in arm] for arm in arms]
+        result["permuted"] = np.mean([st.permuted_p(*of, (n, n * times)) < 0.05 for of in zip(*hits, strict=True)])
     return result
 
 
