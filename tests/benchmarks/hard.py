@@ -10,7 +10,7 @@ times, others in each test. Cells whose first tests are near the limits get more
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, product
 from typing import Any
@@ -27,7 +27,8 @@ from tests.helpers.users import question
 
 USERS, ZEROS, TIMES = (5, 20, 100, 400, 1000, 5000), (0.0, 0.5, 0.9, 0.98), (1, 4, 9, 19)
 """Users of the smaller experiment, the baseline; share of users without a hit; times as many in the candidate."""
-DATA = ("values like AP", "0 or 1", "light lists", "Pareto lists")
+PAIRED, CAPPED = "paired", "Pareto lists, capped"
+DATA = ("values like AP", "0 or 1", "light lists", "Pareto lists", PAIRED, CAPPED)
 COLUMNS = ("names", "test", "p_adjusted", "better", "adjusted")
 LIFT, MOST_LISTS = 0.5, 10_000
 MOST_USERS = 3 * 10**6
@@ -60,31 +61,67 @@ def drawn(data: str, n: int, rate: float, draws: int, rng: Any) -> list[tuple[An
     return result
 
 
-def add_arm(totals: cmp.Totals, name: str, metric: str, values: Any, lists: Any, count: Any, by_lists: bool) -> None:
-    """The sums of an experiment, of its users in each cell."""
-    one, nothing = np.ones(len(values)), np.zeros(len(values))
+def pairs_of(rates: tuple[float, float]) -> tuple[Any, Any, Any]:
+    """(c,) values of both experiments and probabilities of users: half of them have the same one if rates are equal."""
+    one = np.r_[0, cells_of(PAIRED)[0]]
+    apart = [np.r_[1 - rate, np.full(len(one) - 1, rate / (len(one) - 1))] for rate in rates]
+    same = np.diag(np.r_[1 - rates[1], apart[0][1:]])
+    same[0, 1:] = apart[1][1:] - apart[0][1:]
+    return np.repeat(one, len(one)), np.tile(one, len(one)), ((same + np.outer(*apart)) / 2).ravel()
 
-    def add(kind: str, counts: Any, **of: Any) -> None:
+
+@dataclass
+class Cells:
+    """The sums of a metric, of users of whom so many are in each cell."""
+
+    totals: cmp.Totals
+    metric: str
+    count: Any
+
+    def add(self, kind: str, names: tuple[str, str], counts: Any, **of: Any) -> None:
         each = np.stack([*KINDS[kind].cells(counts, **of)], axis=-1).astype(np.int64)
-        totals.add(Key(kind, "", name, EVERYONE, metric), count @ each)
+        self.totals.add(Key(kind, *names, EVERYONE, self.metric), self.count @ each)
 
-    add("arm", (one, one, values > 0, nothing, values != 0, values != 1), v=values)
-    kept = "arm_values", np.repeat(values, count * (values != 0))
-    if by_lists:
-        add("arm_lists", [one], y=values * lists, n=lists)
-        kept = "arm_units", np.repeat(np.stack([values * lists, lists], axis=-1), count, axis=0)
-    totals.add(Key(kept[0], "", name, EVERYONE, metric), kept[1].view(np.int64).ravel())
+    def keep(self, kind: str, names: tuple[str, str], some: Any, *columns: Any) -> None:
+        """Keep these columns of the users of some cells, as far as they are kept."""
+        rows = np.repeat(np.stack(columns, axis=-1), np.where(some, self.count, 0), axis=0)
+        self.totals.add(Key(kind, *names, EVERYONE, self.metric), rows.view(np.int64).ravel())
+
+    def add_arm(self, name: str, values: Any, lists: Any, by_lists: bool) -> None:
+        """The sums of an experiment."""
+        one, nothing, names = np.ones(len(values)), np.zeros(len(values)), ("", name)
+        self.add("arm", names, (one, one, values > 0, nothing, values != 0, values != 1), v=values)
+        if by_lists:
+            self.add("arm_lists", names, [one], y=values * lists, n=lists)
+            self.keep("arm_units", names, one > 0, values * lists, lists)
+        else:
+            self.keep("arm_values", names, values != 0, values)
+
+    def add_pair(self, x: Any, y: Any) -> None:
+        """The sums of users who are in both experiments."""
+        self.add("pair", ("a", "b"), (np.ones(len(x)), y > x, y < x), x=x, y=y, d=y - x)
+        self.keep("pair_values", ("a", "b"), x != y, y - x)
 
 
 def rows_of(data: str, n: tuple[int, int], rates: tuple[float, float], draws: int, seed: int) -> tuple[Any, Any]:
     """The rows of comparisons of so many tests, column by column, and the users of each."""
     rng, totals, by_lists = np.random.default_rng(seed), cmp.Totals(), "lists" in data
     metrics = [f"m{draw}" for draw in range(draws)]
-    request = Comparison("a", correction="none", mean_over="lists" if by_lists else "users")
-    arms = [drawn(data, size, rate, draws, rng) for size, rate in zip(n, rates, strict=True)]
-    for draw, both in enumerate(zip(*arms, strict=True)):
+    design = "paired" if data == PAIRED else "auto"
+    request = Comparison("a", correction="none", design=design, mean_over="lists" if by_lists else "users")
+    if data == PAIRED:
+        *values, chance = pairs_of(rates)
+        counts = rng.multinomial(n[0], chance, draws)
+        arms = [[(of, np.ones(len(of)), count) for count in counts] for of in values]
+    else:
+        arms = [drawn(data, size, rate, draws, rng) for size, rate in zip(n, rates, strict=True)]
+    for metric, both in zip(metrics, zip(*arms, strict=True), strict=True):
+        pooled = np.concatenate([np.repeat(lists, count) for _, lists, count in both]) if data == CAPPED else [np.inf]
+        cap = np.quantile(pooled, 0.99, method="inverted_cdf")
         for name, (values, lists, count) in zip("ab", both, strict=True):
-            add_arm(totals, name, f"m{draw}", values, lists, count, by_lists)
+            Cells(totals, metric, count).add_arm(name, values, np.minimum(lists, cap), by_lists)
+        if data == PAIRED:
+            Cells(totals, metric, both[0][2]).add_pair(both[0][0], both[1][0])
     asked = replace(question(request, metrics), ranges=dict.fromkeys(metrics, (0.0, 1.0)))
     return cmp.comparison_rows(totals, asked, [STATISTICS[name] for name in COLUMNS]), arms
 
@@ -112,7 +149,10 @@ def summary(data: str, n: int, times: int, zeros: float, draws: int, seed: int, 
         "no interval": np.mean(np.isnan(np.array(rows["adjusted_ci_low"], float))),
         "expected": (1 - zeros) * n,
     }
-    if lift and "lists" not in data:
+    if data == PAIRED:
+        x, y, chance = pairs_of(rates)
+        result["expected"] = n * chance[x != y].sum()
+    if lift and "lists" not in data and data != PAIRED:
         hits = [[np.repeat(v, count * (v != 0)) for v, _, count in arm] for arm in arms]
         result["permuted"] = np.mean([st.permuted_p(*of, (n, n * times)) < 0.05 for of in zip(*hits, strict=True)])
     return result
@@ -134,6 +174,8 @@ def main(draws: int, *chosen: str) -> None:
     sparse.DRAWS, sparse._chances = (2**10,), chances
     lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for data, n, times, zeros in product(chosen or DATA, USERS, TIMES, ZEROS):
+        if data == PAIRED and times > 1:
+            continue
         tests = draws // (16 if "lists" in data else 4)
         cell = summary(data, n, times, zeros, tests, 1)
         is_exact = cell["rule"] in ("permutation", "sign flips", "boschloo")
@@ -146,7 +188,7 @@ def main(draws: int, *chosen: str) -> None:
                 for name in ("found", "wrong", "wrong share", "none", "no interval"):
                     cell[name] = (cell[name] * tests + again[name] * more) / (tests + more)
                 tests += more
-        if cell["expected"] >= 20 and cell["expected"] * times <= 500:
+        if cell["expected"] >= 20 and (data in (PAIRED, CAPPED) or cell["expected"] * times <= 500):
             lifted = summary(data, n, times, zeros, draws // 4, 4, LIFT)
             cell |= {"lost": lifted.get("permuted", np.nan) - lifted["found"], "power": lifted["found"]}
             cell |= {f"{name} with one": lifted[name] for name in ("wrong", "wrong share")}

@@ -42,10 +42,8 @@ def test_rare_hits_are_not_shown_to_be_equivalent_beyond_the_level(n: int, rate:
     """A candidate that is worse by the margin, which the permutation called equivalent in 31 and 22 of 100 tests."""
     rng, tests = np.random.default_rng(46), 1_000
     test = np.repeat([f"t{i}" for i in range(tests)], n)
-    arms = [
-        users(name, (rng.random(tests * n) < p).astype(float), test=test)
-        for name, p in (("a", rate), ("b", rate - worse))
-    ]
+    rates = {"a": rate, "b": rate - worse}
+    arms = [users(name, (rng.random(tests * n) < p).astype(float), test=test) for name, p in rates.items()]
     rows = compared_at_once(arms, segments="test", margin={"ap@10": worse})
     assert len(rows) == tests
     assert at_most(rows["within_margin"] == "equivalent", 0.025) and at_most(rows["within_margin"].notna(), 0.025)
@@ -130,6 +128,7 @@ def test_a_ramp_over_days_that_differ_makes_no_winner(
 
 CELLS = [("values like AP", 20, 4, 0.5), ("0 or 1", 40, 9, 0.9), ("light lists", 30, 3, 0.9)]
 CELLS += [("Pareto lists", 60, 1, 0.0), ("values like AP", 400, 9, 0.9), ("light lists", 400, 9, 0.9)]
+CELLS += [(hard.PAIRED, 100, 1, 0.5), (hard.CAPPED, 100, 4, 0.5)]
 
 
 @pytest.mark.parametrize(("data", "n", "times", "zeros"), CELLS)
@@ -141,8 +140,10 @@ def test_simulated_cells_are_compared_as_their_users_are(data: str, n: int, time
         rows = []
         for name, of in zip("ab", arms, strict=True):
             value, lists, count = of[test]
-            rows.append(users(name, np.repeat(value, count)).assign(n_lists=np.repeat(lists, count).astype(int)))
-        own = compared_at_once(rows, mean_over="lists" if "lists" in data else "users").iloc[0]
+            more = {"experiment_id": name, "n_lists": np.repeat(lists, count).astype(int)}
+            rows.append(users(name * (data != hard.PAIRED), np.repeat(value, count)).assign(**more))
+        cap = 0.99 if data == hard.CAPPED else None
+        own = compared_at_once(rows, mean_over="lists" if "lists" in data else "users", cap=cap).iloc[0]
         for name in ("test", "better"):
             assert own[name] == expected[name][test]
         for name in ("p_adjusted", "adjusted_ci_low", "adjusted_ci_high", "adjusted_relative_ci_low"):

@@ -83,9 +83,8 @@ def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: 
         assert power == pytest.approx(0.9, abs=0.005)
         assert row["smallest_effect_any_look"] > row["smallest_effect"]
         for looks in ("", "_any_look"):
-            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(
-                row[f"smallest_effect{looks}"] / result.mean
-            )
+            share = row[f"smallest_effect{looks}"] / result.mean
+            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(share)
     assert result.mean == pytest.approx(sum(means.values()) / len(means))
 
 
@@ -385,8 +384,7 @@ def test_a_folder_without_stored_days_ends_with_3(tmp_path: Path, call: Call) ->
         if "--html" in command:
             pytest.importorskip("altair")
         code, _, err = call(*command, "--input", tmp_path / "none")
-        assert (code, err) == (
-            3,
+        said = (
             f"rankmetrics: --input '{tmp_path / 'none'}' is no folder; allowed: the output folder of an earlier run, "
-            "which holds user_metrics\n",
         )
+        assert (code, err) == (3, f"{said}which holds user_metrics\n")

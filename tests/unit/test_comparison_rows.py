@@ -325,9 +325,8 @@ def test_the_arms_of_a_test_are_compared_with_one_another_and_by_their_assigned_
     as_gain = {
         key._replace(metric="dcg@10") if key.metric == us.METRIC else key: sums for key, sums in parts["t"].sums.items()
     }
-    (gain,) = us.by_key(
-        cmp.comparison_rows(dataclasses.replace(parts["t"], sums=as_gain), request.of_test("t"))
-    ).values()
+    of_gain = dataclasses.replace(parts["t"], sums=as_gain)
+    (gain,) = us.by_key(cmp.comparison_rows(of_gain, request.of_test("t"))).values()
     zeros = [np.append(arms[name], np.zeros(100 - len(arms[name]))) for name in ("t:b", "t:a")]
     expected = stats.ttest_ind(*zeros, equal_var=False)
     pytest.importorskip("scipy", minversion="1.11")  # has intervals

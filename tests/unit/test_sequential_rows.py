@@ -64,17 +64,8 @@ def test_the_interval_is_the_closed_form_over_the_error_of_the_test(design: str,
         assert t.statistic == pytest.approx(sign * half / row["standard_error"], rel=1e-8)
 
 
-FOLLOWS = (
-    "p_adjusted",
-    "better",
-    "adjusted_ci_low",
-    "adjusted_ci_high",
-    "adjusted_relative_ci_low",
-    "adjusted_relative_ci_high",
-    "minimum_detectable_effect",
-    "adjusted_minimum_detectable_effect",
-    "users_needed",
-)
+FOLLOWS = ("p_adjusted", "better", "adjusted_ci_low", "adjusted_ci_high", "adjusted_relative_ci_low", "users_needed",
+           "adjusted_relative_ci_high", "minimum_detectable_effect", "adjusted_minimum_detectable_effect")  # fmt: skip
 """Columns that follow the looks, beside those that only they have."""
 
 
@@ -100,11 +91,8 @@ def test_the_p_values_over_looks_are_corrected(method: str) -> None:
     rng = np.random.default_rng(3)
     users = table({name: rng.random(60) + shift for name, shift in (("a", 0), ("b", 0.2), ("c", 0.45), ("d", 0.2))})
     users["country"] = ["de", "fr", "it"] * 80
-    rows = [
-        *compared(
-            users, segments=("country",), correction=method, looks="any", tuning_users=50, families="one"
-        ).values()
-    ]
+    options = {"correction": method, "looks": "any", "tuning_users": 50, "families": "one"}
+    rows = [*compared(users, segments=("country",), **options).values()]
     assert len(rows) == 6 * 4  # all pairs, all users and three countries
     p = np.array([row["p_sequential"] for row in rows])
     assert [row["p_adjusted"] for row in rows] == pytest.approx(list(adjusted_p_values(p, method)), rel=1e-12)
@@ -167,11 +155,9 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
 
 @pytest.mark.parametrize(
     ("rules", "note"),
-    [
-        ({"look_numbers": {("a", "b", METRIC): 15}}, "not tested, since this is look 15 and 14 are planned"),
-        ({}, "not tested, since looks are planned and the number of this look is not known"),
-    ],
-)
+    [({"look_numbers": {("a", "b", METRIC): 15}}, "not tested, since this is look 15 and 14 are planned"),
+     ({}, "not tested, since looks are planned and the number of this look is not known")],
+)  # fmt: skip
 def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> None:
     row = one(both(effect=1.0), looks=PlannedLooks(14), **rules)
     assert row["note"] == note and row["better"] is None and row["test"] is None
@@ -232,9 +218,8 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
 
 def test_the_sentence_shows_the_interval_that_decides() -> None:
     row = one(both(effect=0.2), looks="any", tuning_users=700)
-    shown = [
-        100 * row[name] for name in ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
-    ]
+    names = ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
+    shown = [100 * row[name] for name in names]
     assert sentence(row, parse(METRIC)) == (
         f"b beats a on MAP@10: {row['mean_baseline']:.3f} → {row['mean_candidate']:.3f}, {shown[0]:+.1f} % "
         f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001, valid at every look"
