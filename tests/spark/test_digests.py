@@ -8,7 +8,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.gates.counts import DIGEST_LEAVES_OUT, row_counts
+from rankmetrics_spark.gates import DIGEST_LEAVES_OUT
+from rankmetrics_spark.gates.counts import row_counts
 
 Row = dict[str, Any]
 DATA: Row = yaml.safe_load(Path(__file__).with_name("digests.yaml").read_text(encoding="utf-8"))
