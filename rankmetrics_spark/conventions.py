@@ -48,21 +48,26 @@ def compare_conventions(
     judged = judgements is not None
     given = {"judged": judged, "with_events": events is not None}
     base = options if isinstance(options, Options) else Options.read({**(options or {}), **given})
-    request = replace(base, judged=judged, with_events=events is not None, segments=())
+    request = replace(base, judged=judged, with_events=events is not None, segments=(), segment_combinations=())
     rules = every_convention(request) if conventions is None else _chosen(conventions, request)
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
+    return side_by_side(Tables.of(impressions, judgements, request, rules, events=events))
+
+
+def side_by_side(tables: Tables, untold: Sequence[tuple[Convention, str]] = ()) -> list[dict[str, Any]]:
+    """The rows of ``compare_conventions``, from tables under several conventions; ``untold`` ones with the reason."""
+    request, rules = tables.plan.options, tables.plan.scoring.conventions
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: dict[tuple[Any, str], dict[str, dict[str, Any]]] = {}
     faulty: dict[Any, int] = {}
-    tables = Tables.of(impressions, judgements, request, rules, events=events)
     judgement_counts = tables.judgement_counts
     more = {"n_faulty_judgements": judgement_counts.counts["invalid"]} if judgement_counts else {}
     for row in few_rows(_means(tables)):
         if row[sch.METRIC] is None:
             faulty[row[sch.EXPERIMENT]] = row[sch.N_ROWS]
-        else:
+        elif row[sch.SEGMENT] == sch.EVERYONE:
             cells.setdefault((row[sch.EXPERIMENT], row[sch.CONVENTION_HASH]), {})[row[sch.METRIC]] = row.asDict()
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
     metrics = [*map(str, request.metrics)]
@@ -83,6 +88,8 @@ def compare_conventions(
                 "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
             }
             lines.append(line)
+        none = dict.fromkeys(lines[-1]) | {sch.EXPERIMENT: name}
+        lines += [none | {sch.CONVENTION: rule.name, "differs": why} for rule, why in untold]
     return lines
 
 

@@ -173,17 +173,23 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
 
 @main.command()
-def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+def conventions(
+    config: str, source: str, style: str, engine: str | None, master: str | None, **options: Any
+) -> None:  # fmt: skip
     """The same data under every convention, side by side; writes nothing."""
-    loaded, choice = opts.read_by(config, engine, master, options, writes=False)
+    loaded, choice = opts.read_by(config, engine, master, options | {"source": source}, writes=False)
     opts.refuse_assignments(loaded, "conventions")
 
     def table(spark: SparkSession) -> list[dict[str, Any]]:
-        from rankmetrics_spark import sources
-        from rankmetrics_spark.conventions import compare_conventions
-        from rankmetrics_spark.job import errors_in_words, inputs
+        from rankmetrics_spark import sinks, sources
+        from rankmetrics_spark.conventions import compare_conventions, every_convention, side_by_side
+        from rankmetrics_spark.job import StoredDay, errors_in_words, inputs
 
         with errors_in_words(loaded):
+            if source == "lists":
+                store = sinks.store_of(spark, loaded.sink, "", loaded.spark)
+                day, rules = StoredDay.of_config(store, loaded), every_convention(loaded.options)
+                return side_by_side(*day.side_by_side(store, loaded, rules))
             events = sources.read_events(spark, loaded.events)
             return compare_conventions(*inputs(spark, loaded), loaded.options, events=events)
 

@@ -14,7 +14,7 @@ from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, O
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
 from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.metrics import Convention, parse
 from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more, with_reads
 from rankmetrics_spark.sources import judgements as judgements_of, read_events
@@ -61,6 +61,8 @@ class StoredDay:
             ConfigError: The run has read another log, or otherwise.
             InputError: Nothing is published on this date, or its lists are not stored.
         """
+        if config.assignments is not None:
+            raise ConfigError(f"assignments: stored lists name no test or arm of a list; {STUDY_LOG}")
         pointers, date = store.pointers(), config.evaluation_date
         records = known_runs(store, date, pointers)
         if not has_lists(pointers[date]):
@@ -87,22 +89,44 @@ class StoredDay:
             "scores": tables.plan.scoring.by_position or as_scored,
         }
         if lacking := [what for what, stored in needed.items() if not stored]:
-            date = self.pointer.date
-            raise ConfigError(f"{lacking[0]} would be read, which the lists stored on {date} do not hold; {STUDY_LOG}")
+            raise self._refused(f"{lacking[0]} would be read", STUDY_LOG)
         return {"impressions": log_of_lists(lists), "judgements": hashed_judgements(tables)}
+
+    def side_by_side(
+        self, store: sinks.Store, config: Config, rules: Sequence[Convention]
+    ) -> tuple[Tables, list[tuple[Convention, str]]]:
+        """The tables under the conventions that the stored lists can tell, and why they cannot tell the others."""
+        of_run = tables_on_record(store.spark, self.before, self.record).plan
+        plans = [tables_on_record(store.spark, config, self.record, None, [rule]).plan for rule in rules]
+        lacking = [next(self._lacking(plan, of_run), "") for plan in plans]
+        why, judged = [*zip(rules, lacking, strict=True)], judgements_of(store.spark, config)
+        told = [rule for rule, text in why if not text]
+        if not told:
+            raise self._refused(lacking[0], STUDY_LOG)
+        planned = tables_on_record(store.spark, config, self.record, rules=told, judgements=judged)
+        return self._tables(store, planned), [(rule, text) for rule, text in why if text]
+
+    def _tables(self, store: sinks.Store, planned: Tables) -> StoredTables:
+        lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
+        open_share = self.record["quality"]["overall"].get("open_window_rate")
+        of_events = self.record.get("events"), self.record.get("digests", {}).get("events"), open_share
+        return StoredTables.of_tables(planned, lists, left_out, of_events=of_events)
+
+    def _refused(self, lacking: str, cure: str) -> ConfigError:
+        return ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {cure}")
 
     def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
         before = tables_on_record(store.spark, self.before, self.record).plan
         judged, assigned = judgements_of(store.spark, config), read_events(store.spark, config.assignments)
         read = {"judgements": judged, "assignments": assigned}
-        tables = tables_on_record(store.spark, config, self.record, store.stage if assigned else None, **read)
+        tables = tables_on_record(
+            store.spark, config, self.record, store.stage if assigned else None, judgements=judged, assignments=assigned
+        )
         if lacking := next(self._lacking(tables.plan, before), ""):
             cure = next((f", with sink.lists: {with_reads(*before.scoring.reads, name)}"
                          for name in ("scores", "intents") if lacking.endswith(f" reads {name}")), "")  # fmt: skip
-            raise ConfigError(
-                f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {self.cure}{cure}"
-            )
+            raise self._refused(lacking, f"{self.cure}{cure}")
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
         digests = self.record.get("digests", {})
@@ -113,10 +137,7 @@ class StoredDay:
         record.entries |= {"inputs": inputs, "recomputed": run_id, "notes": notes}
         # The log may still hold users who were erased.
         record.entries |= {key: self.record[key] for key in (sch.ERASED,) if key in self.record}
-        lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
-        open_share = self.record["quality"]["overall"].get("open_window_rate")
-        of_events = self.record.get("events"), digests.get("events"), open_share
-        return replace(StoredTables.of_tables(tables, lists, left_out, of_events=of_events), keep=store.stage)
+        return replace(self._tables(store, tables), keep=store.stage)
 
     def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
         """What a run over the log would read of it, beside what is stored."""
@@ -155,7 +176,8 @@ class StoredDay:
         if other := [name for name in read if of_rules[0][name] != of_rules[1][name]]:
             yield f"the convention '{rule.name}' has another {other[0]}, and so reads repeated or tied items"
         if (plan.layout.name == "rows") != (before.layout.name == "rows"):
-            yield f"with the convention '{rule.name}', these metrics read other items of a list"
+            cure = "quality.repeated_items: all stores them"
+            yield f"with the convention '{rule.name}', these metrics read other items of a list ({cure})"
 
     def _has(self, count: str) -> bool:
         return any(each[count] for each in self.record["experiments"].values())

@@ -27,6 +27,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, RankmetricsError, first_sentence, without_secrets
 from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
+from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import Pointer, record_path, unpublished
 from rankmetrics_spark.road import Keep, Plan, Tables
@@ -273,11 +274,17 @@ def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None
 
 
 def tables_on_record(
-    spark: SparkSession, config: Config, record: Mapping[str, Any], keep: Keep | None = None, **read: DataFrame | None
+    spark: SparkSession,
+    config: Config,
+    record: Mapping[str, Any],
+    keep: Keep | None = None,
+    rules: Sequence[Convention] = (),
+    **read: DataFrame | None,
 ) -> Tables:
     """The tables of a run over inputs without rows that have the columns on record: the plan follows from these.
 
-    Inputs in ``read`` are there with their rows; ``keep`` stores what is made of them.
+    Inputs in ``read`` are there with their rows; ``keep`` stores what is made of them; with ``rules``, under each of
+    these conventions.
     """
     inputs: dict[str, Any] = {}
     for name, each in record["inputs"].items():
@@ -286,7 +293,7 @@ def tables_on_record(
     inputs |= {name: rows for name, rows in read.items() if rows is not None}
     log, judgements, asked = inputs.pop("source"), inputs.pop("judgements", None), config.options
     inputs |= {"day": config.evaluation_date, "compared": config.comparison}
-    return Tables.of(log, judgements, asked, keep=keep, **inputs)
+    return Tables.of(log, judgements, asked, rules, keep=keep, **inputs)
 
 
 def counts_on_record(record: Mapping[str, Any]) -> Any:

@@ -99,7 +99,7 @@ class StoredTables(Tables):
     of_events: tuple[dict[str, int] | None, str | None, float | None] = (None, None, None)
 
     @classmethod
-    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> Tables:
+    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> StoredTables:
         """The same tables, planned as if their log were read; only judgements and assignments are read of inputs."""
         work = replace(of.plan.scoring, stored=True, finite=False)
         layout = Stored(work.stored_arrays, work.list_hash, work.looks_up)
@@ -120,10 +120,19 @@ class StoredTables(Tables):
         return self.of_events[2]
 
     @cached_property
+    def _packed(self) -> DataFrame:
+        return self.stored.selectExpr("*", f"{checking.no_rejected(self.plan.columns)} AS {sch.REJECTED}")
+
+    @cached_property
     def outcome(self) -> DataFrame:
         """The stored lists, scored, and the faulty rows as the quarantine has them."""
+        none = f"{checking.no_rejected(self.plan.columns)} AS {sch.REJECTED}"
+        lists = self._scored(self._packed).selectExpr("*", none)
+        return self._kept(lists.unionByName(self._faulty_groups(lists), allowMissingColumns=True), "outcome")
+
+    def _faulty_groups(self, packed: DataFrame) -> DataFrame:
+        """The groups of equal rows with a fault of their own, as the quarantine has them."""
         columns, public = self.plan.columns, checking.quarantined(self.plan.columns)
-        lists = self._in_python(self.stored, self.plan.layout)
         texts = {name: sch.quoted(public[name]) if name in public else "string(null)"
                  for name in checking.rejected_type(columns).names}  # fmt: skip
         # An empty name is null as the value of a partition.
@@ -133,9 +142,7 @@ class StoredTables(Tables):
         fields = ", ".join(f"{sql} AS {name}" for name, sql in texts.items())
         groups = faulty.selectExpr(f"struct({fields}) AS {sch.REJECTED}").groupBy(sch.REJECTED)
         counted = groups.agg(F.expr(f"count(1) AS {sch.N_ROWS}"))
-        keyed = counted.selectExpr(*(f"{sch.REJECTED}.{name}" for name in columns.keys), sch.N_ROWS, sch.REJECTED)
-        none = f"{checking.no_rejected(columns)} AS {sch.REJECTED}"
-        return self._kept(lists.selectExpr("*", none).unionByName(keyed, allowMissingColumns=True), "outcome")
+        return counted.selectExpr(*(f"{sch.REJECTED}.{name}" for name in columns.keys), sch.N_ROWS, sch.REJECTED)
 
     @property
     def quarantine(self) -> DataFrame:

@@ -18,6 +18,7 @@ from rankmetrics_spark import read, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.job import forget, recompute, verify
+from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.report import figures_of_output, write_page
 from rankmetrics_spark.sinks import ParquetFolder, altered, files_of, prune, store_of
 from tests.helpers.commands import Call
@@ -204,7 +205,7 @@ def test_judgements_that_read_rows_left_out_are_refused(spark: SparkSession, tmp
         with pytest.raises(ConfigError, match=f"--judgements {sentence}, which the lists stored on {DATE} do not"):
             recompute(spark, Sink(path=str(tmp_path / kind)), judgements=judged(tmp_path / "new.parquet", 2))
     published(spark, log, tmp_path / "scores", KINDS["by score"])
-    with pytest.raises(ConfigError, match="has another ndcg_ties, and so reads repeated or tied items"):
+    with pytest.raises(ConfigError, match="has ties 'expected', and so reads scores, which the lists"):
         recompute(spark, Sink(path=str(tmp_path / "scores")), convention="{preset: standard, ndcg_ties: expected}")
 
 
@@ -229,14 +230,44 @@ def config_on_record(out: Path) -> Path:
     return file
 
 
+def log_without_repeats(folder: Path) -> Path:
+    """A log in which a list has each item and each rank once."""
+    rows = random_log(11, users=8)
+    for at in (2, 3):
+        rows = [*{(row[0], row[1], row[at]): row for row in rows}.values()]
+    return parquet(folder, rows)
+
+
+#: Where nothing looks for repeats of items without relevance, conventions that read all items are not told.
+TOLD = {
+    "clicks by position": {"standard", "sklearn", "torchmetrics", "tfma", "lightgbm"},
+    "several lists and segments": {"standard", "sklearn", "torchmetrics", "tfma", "lightgbm"},
+    "all repeats": {*PRESETS},
+    "grades looked up": {*PRESETS},
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_stored_lists_tell_what_other_conventions_give(
+    spark: SparkSession, tmp_path: Path, call: Call, kind: str
+) -> None:
+    log, out = log_without_repeats(tmp_path / "log"), tmp_path / "out"
+    published(spark, log, out, KINDS[kind])
+    words = "conventions", "--config", config_on_record(out), "--format", "json"
+    of_log = json.loads(call(*words)[1])
+    log.rename(tmp_path / "gone")
+    rows = json.loads(call(*words, "--from", "lists")[1])
+    told = [row for row in rows if row["n_users"] is not None]
+    assert told == [row for row in of_log if row["convention"] in TOLD[kind]]
+    assert all("quality.repeated_items: all stores them" in row["differs"] for row in rows if row not in told)
+    assert len(rows) == len(of_log) > len(TOLD[kind])
+
+
 @pytest.mark.parametrize("kind", ["grades looked up", "looked up, by score"])
 def test_a_study_of_stored_lists_says_what_that_of_the_log_says(
     spark: SparkSession, tmp_path: Path, call: Call, kind: str
 ) -> None:
-    rows = random_log(11, users=8)
-    for at in (2, 3):  # each item and each rank once
-        rows = [*{(row[0], row[1], row[at]): row for row in rows}.values()]
-    log, out = parquet(tmp_path / "log", rows), tmp_path / "out"
+    log, out = log_without_repeats(tmp_path / "log"), tmp_path / "out"
     published(spark, log, out, KINDS[kind])
     options = "--config", config_on_record(out), "--format", "json"
     studies = [("unjudged",), ("unjudged", "--show", "means"), ("changed",)]
