@@ -105,9 +105,10 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
 
 
 @main.command()
-def selftest() -> None:
+def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
-    lines = tools.golden_checks(tools.by_kernels())
+    values = opts.on_session(choose("spark", master), tools.by_spark) if on_spark else tools.by_kernels()
+    lines = tools.golden_checks(values)
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):

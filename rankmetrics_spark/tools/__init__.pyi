@@ -30,4 +30,5 @@ from .scheduled import exit_code_in as exit_code_in
 from .scheduled import start as start
 from .scheduled import waits_until as waits_until
 from .selftest import by_kernels as by_kernels
+from .selftest import by_spark as by_spark
 from .selftest import golden_checks as golden_checks

@@ -4,18 +4,24 @@ Most values were printed by the system. A line says how many were not: they come
 preset ``standard``, from the definition.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rankmetrics_spark import schemas as sch
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
 from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Maps (case, digest of the convention, metric) to a value.
 Values = Mapping[tuple[str, str, str], float]
@@ -100,6 +106,27 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
         (case, rule.digest(), str(metric)): float(table[metric.column][row])
         for rule, table in zip(scoring.conventions, tables, strict=True)
         for row, case in enumerate(names)
+        for metric in scoring.metrics
+    }
+
+
+def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
+    """Compute every golden value on the session's executors."""
+    from rankmetrics_spark.config import Options
+    from rankmetrics_spark.road import Tables
+
+    scoring, data = _scoring(), cases().items()
+    lists = [(case, str(r["item"]), r["position"], r["score"]) for case, of in data for r in of["list"]]
+    pools = [(case, str(r["item"]), float(r["relevance"])) for case, of in data for r in of["judgments"]]
+    impressions = spark.createDataFrame(lists, "user_id string, item_id string, position bigint, score double")
+    judgements = spark.createDataFrame(pools, "user_id string, item_id string, relevance double")
+    options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
+    users = Tables.of(impressions, judgements, options, scoring.conventions).users
+    return {
+        (row[sch.USER], scoring.conventions[row[sch.CONVENTION_INDEX]].digest(), str(metric)): (
+            math.nan if row[metric.column] is None else row[metric.column]
+        )
+        for row in few_rows(users)
         for metric in scoring.metrics
     }
 

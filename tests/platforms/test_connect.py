@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
+from rankmetrics_spark.metrics import PRESETS
 from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import DATE, Shown, a_list, parquet, random_log
 from tests.helpers.readme import commands, rename, section
@@ -225,6 +226,11 @@ def test_a_command_evaluates_on_a_server_with_another_disk(server: Server, remot
     # A task of the server has written the record, put the files in place and removed the staging.
     assert json.loads(record.read_text())["rows"] == remote["rows"]
     assert not (results / "_staging").exists()
+
+
+def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Path) -> None:
+    lines = succeeded(client(desk, "rankmetrics", "selftest", "--spark", SPARK_REMOTE=server.url)).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [*PRESETS] and all(line.endswith(" ok") for line in lines)
 
 
 @pytest.mark.parametrize(

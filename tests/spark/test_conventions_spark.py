@@ -21,7 +21,7 @@ from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import accounting, checks, figures_of, local_tables
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.tools import golden, golden_checks, selftest
+from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
 from tests.helpers.commands import ROOT, Call, ok, ran
 from tests.helpers.logs import config_file
@@ -152,21 +152,7 @@ def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> N
 
 @pytest.mark.both_engines
 def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
-    scoring, cases = selftest._scoring(), golden.cases().items()
-    lists = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases for r in data["list"]]
-    pools = [(case, str(r["item"]), float(r["relevance"])) for case, data in cases for r in data["judgments"]]
-    impressions = spark.createDataFrame(lists, "user_id string, item_id string, position bigint, score double")
-    judgements = spark.createDataFrame(pools, "user_id string, item_id string, relevance double")
-    options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
-    users = Tables.of(impressions, judgements, options, scoring.conventions).users
-    values = {
-        (row["user_id"], scoring.conventions[row["_convention"]].digest(), str(metric)): row[metric.column]
-        for row in users.collect()
-        for metric in scoring.metrics
-        if row[metric.column] is not None
-    }
-    left_out = {key: math.nan for key in selftest.by_kernels() if key not in values}
-    assert all(check.ok for check in golden_checks(values | left_out))
+    assert all(check.ok for check in golden_checks(by_spark(spark)))
 
 
 # ---- the users that each system counts: the rows of tools/golden/population.csv
