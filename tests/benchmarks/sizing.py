@@ -73,12 +73,10 @@ def limits(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> li
               50_000 * cluster.nodes / maps, f"{job.rows * 50_000 * cluster.nodes / maps:.1e} rows"),
     ]  # fmt: skip
     if score.mode == "score":
-        longest = max(job.hot, job.list_length)
+        long = max(job.hot, job.list_length)
         most = room / score.memory * 1e6
         reached = f"a list of {most:,.0f} rows"
-        result.append(
-            Limit("skew: rows of the longest list", f"{longest:,.0f}", f"{most:,.0f}", most / longest, reached)
-        )
+        result.append(Limit("skew: rows of the longest list", f"{long:,.0f}", f"{most:,.0f}", most / long, reached))
     return sorted(result, key=lambda limit: limit.headroom)
 
 

@@ -110,9 +110,7 @@ class Ours(Peer):
         return "yes"
 
     def left_out(self) -> str:
-        faulty = self.log.selectExpr(
-            *(f"{'-1' if name == 'position' else name} AS {name}" for name in self.log.columns)
-        )
+        faulty = self.log.selectExpr(*(f"{'-1' if c == 'position' else c} AS {c}" for c in self.log.columns))
         rows = ours.evaluate(faulty.limit(1).unionByName(self.log), ["ndcg@3"]).quarantine.collect()
         assert [row["reason"] for row in rows] == ["position_below_1"]
         return "yes"

@@ -14,9 +14,7 @@ from tests.oracles import One
 def batch_of(*ones: One, sparse: bool = False) -> Batch:
     """One batch from lists in rank order; ``sparse`` keeps only items with a grade above 0."""
     rows = [(i, *row) for i, one in enumerate(ones) for row in _rows(one) if row[1] > 0 or not sparse]
-    pool = [
-        (i, grade) for i, one in enumerate(ones) for grade in sorted(one.pool, reverse=True) if grade > 0 or not sparse
-    ]
+    pool = [(i, g) for i, one in enumerate(ones) for g in sorted(one.pool, reverse=True) if g > 0 or not sparse]
     at, rank, grade, score, first, last = map(np.array, zip(*rows, strict=True)) if rows else [np.zeros(0, int)] * 6
     pool_list, pool_grade = map(np.array, zip(*pool, strict=True)) if pool else [np.zeros(0, int)] * 2
     lengths, pooled = np.array([len(one.grades) for one in ones]), (pool_list, pool_grade.astype(float))

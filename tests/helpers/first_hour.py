@@ -56,9 +56,7 @@ def search_files(folder: Path) -> None:
     """Two TREC runs in a folder, and their qrels: fifty topics with forty documents, fifteen of them with a grade."""
     random = np.random.default_rng(1)
     grades = random.integers(0, 4, (50, 15))
-    lines = [
-        f"{topic + 301} 0 D{doc} {grades[topic, doc] if doc < 15 else 0}" for topic in range(50) for doc in range(40)
-    ]
+    lines = [f"{t + 301} 0 D{d} {grades[t, d] if d < 15 else 0}" for t in range(50) for d in range(40)]
     (folder / "qrels.txt").write_text("\n".join(lines) + "\n")
     (folder / "runs").mkdir()
     for tag, noise in (("bm25", 1.2), ("dense", 0.5)):

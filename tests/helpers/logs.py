@@ -138,9 +138,7 @@ def _random_list(rng: random.Random, experiment: str, user: str) -> list[Shown]:
         ranks = sorted(rng.sample(range(1, 2 * length + 10), length))
     rows = [Shown(experiment, user, f"item {rank}", rank, rng.choice(grades)) for rank in ranks]
     if kind in ("same rank", "both"):
-        rows += [
-            row._replace(item_id=f"other {row.item_id}", relevance=rng.choice(grades)) for row in rng.choices(rows, k=2)
-        ]
+        rows += [r._replace(item_id=f"other {r.item_id}", relevance=rng.choice(grades)) for r in rng.choices(rows, k=2)]
     if kind in ("same item", "both"):
         rows += [
             row._replace(position=rng.randint(1, length + 5), relevance=rng.choice(grades))

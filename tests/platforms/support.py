@@ -107,9 +107,7 @@ def rows_of(folder: Path, **partition: str) -> list[dict[str, Any]]:
 def exact_rows(folder: Path, leave_out: str = "", **partition: str) -> list[tuple[object, ...]]:
     """The same rows with bit-exact values, sorted, without the column ``leave_out``."""
     rows = rows_of(folder, **partition)
-    return sorted(
-        (tuple((name, bits(row[name])) for name in sorted(row) if name != leave_out) for row in rows), key=repr
-    )
+    return sorted((tuple((n, bits(row[n])) for n in sorted(row) if n != leave_out) for row in rows), key=repr)
 
 
 @dataclass(frozen=True)

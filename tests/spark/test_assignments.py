@@ -440,10 +440,7 @@ def test_assignments_that_repeat_all_users_daily_count_once(spark: SparkSession,
     days = [f"2026-11-{day}T09:00:00Z" for day in (18, 19, 20)]
     rows = assigned(*(f"t:{arm} {user} {day}" for day in days for arm, user in (("a", "u1"), ("b", "u2"))))
     done = run_of(spark, tmp_path, rows)
-    assert {row["experiment_id"]: row["n_assigned"] for row in done.experiment_metrics.collect()} == {
-        "t:a": 1,
-        "t:b": 1,
-    }
+    assert {r["experiment_id"]: r["n_assigned"] for r in done.experiment_metrics.collect()} == {"t:a": 1, "t:b": 1}
     assert "4 of 6 assignments are of a user in an arm once more; the first exposure counts" in done.record["notes"]
 
 
@@ -530,9 +527,7 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
         for row in lists(*((user, user, "10:00") for user in users))
     ]
     csv_file(tmp_path / "log.csv", log)
-    csv_file(
-        tmp_path / "assigned.csv", assigned(*(f"{test}:{arm} {user} 09:00" for user, (test, arm) in users.items()))
-    )
+    csv_file(tmp_path / "assigned.csv", assigned(*(f"{test}:{arm} {u} 09:00" for u, (test, arm) in users.items())))
     gate = [{"metric": "rr", "max_drop": 0.1}, {"metric": "rr", "min": 0.4, "experiment": "b"}]
     out = tmp_path / "out"
     document = {
@@ -624,9 +619,7 @@ def test_init_asks_for_one_baseline_and_names_what_no_column_says(call: Call, ty
     who.write_text("who,cell\nu1,x\n")
     code, _, err = call("init", log, "--assignments", who, "-o", tmp_path / "second.yaml")
     assert code == 2 and f"no column of '{who}' looks like the user; it has who, cell; allowed: --column assignm" in err
-    code, _, err = call(
-        "init", log, "--assignments", who, "-o", tmp_path / "2.yaml", "--column", "assignments.user=who"
-    )
+    code, _, err = call("init", log, "--assignments", who, "-o", tmp_path / "2", "--column", "assignments.user=who")
     assert code == 0 and "which arm of the assignments is the baseline (nothing is compared; --baseline ARM" in err
 
 

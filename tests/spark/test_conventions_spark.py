@@ -268,12 +268,8 @@ def test_condensed_lists_move_up_by_the_items_without_a_judgement(spark: SparkSe
     shown = [("a", "u", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2, 4, 5, 6)]
     truth = [("u", "i2", 0.0), ("u", "i5", 2.0), ("u", "i6", 1.0), ("u", "i9", 1.0)]
     judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance double")
-    request: dict[str, Any] = {
-        "columns": {"relevance": None},
-        "rank_by": rank_by,
-        "convention": {"unjudged": "removed"},
-    }
-    (row,) = evaluate(log(spark, shown), ["rr", "average_rank", "p@2"], judgements, **request).user_metrics.collect()
+    rule: dict[str, Any] = {"columns": {"relevance": None}, "rank_by": rank_by, "convention": {"unjudged": "removed"}}
+    (row,) = evaluate(log(spark, shown), ["rr", "average_rank", "p@2"], judgements, **rule).user_metrics.collect()
     first = 2 if rank_by == "score" else 3
     expected = [1 / first, first + 1 / 2, (rank_by == "score") / 2]
     assert [row[name] for name in ("rr", "average_rank", "p_at_2")] == expected

@@ -168,9 +168,7 @@ def test_a_log_with_a_row_per_list_gives_the_bits_of_its_items(logs: dict[bool, 
     actual, expected = by_user(nested.user_metrics), by_user(flat.user_metrics)
     assert actual.keys() == expected.keys()
     for key, row in expected.items():
-        assert {name: bits(actual[key][name]) for name in row} == {name: bits(value) for name, value in row.items()}, (
-            key
-        )
+        assert {name: bits(actual[key][name]) for name in row} == {name: bits(each) for name, each in row.items()}, key
     left = [
         Counter(map(tuple, result.quarantine.drop(*[] if case.session else ["session"]).collect()))
         for result in (nested, flat)
@@ -209,9 +207,7 @@ KEPT = ["masks", "own relevance, judged pool", "relevant of sessions", "ignored 
 
 
 @pytest.mark.parametrize("last", [pytest.param(63, id="ranks up to 63"), slow(math.inf, id="every rank")])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if i else ()) for i, name in enumerate(KEPT)]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if i else ()) for i, n in enumerate(KEPT)])
 def test_a_job_which_keeps_scored_lists_publishes_the_same_bits(
     spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str, last: float
 ) -> None:

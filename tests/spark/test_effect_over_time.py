@@ -29,9 +29,7 @@ def stored(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
 
 def texts(rows: Any) -> list[str]:
     """Rows as text, in their order: equal texts are equal bits; an engine has null where NumPy has NaN."""
-    plain = [
-        {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()} for row in rows
-    ]
+    plain = [{n: v.item() if isinstance(v, np.generic) else v for n, v in row.items()} for row in rows]
     return [str({name: None if pd.isna(value) else value for name, value in row.items()}) for row in plain]
 
 
@@ -55,10 +53,8 @@ def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: Sp
         [row.asDict() for row in effect_over_time(stored(spark, rows), "a", dates=(DATES[2], DATES[9])).collect()]
     )
     assert {label for _, kind, label in result if kind in ("day", "cumulative")} == {*DATES[2:10]}
-    of_period = rows[rows.date.between(DATES[2], DATES[9]) & rows[METRIC].notna()]
-    means = (
-        of_period.assign(v=of_period[METRIC] * of_period.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
-    )
+    chosen = rows[rows.date.between(DATES[2], DATES[9]) & rows[METRIC].notna()]
+    means = chosen.assign(v=chosen[METRIC] * chosen.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
     table = (means.v / means.lists).rename("ap_at_10").reset_index().rename(columns=NAMES).assign(n_relevant=1)
     for row in compare(spark.createDataFrame(table), "a").collect():
         mine = result[row["experiment_id"], "cumulative", DATES[9]]

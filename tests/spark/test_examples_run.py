@@ -171,9 +171,7 @@ def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call
         for rank, item in enumerate(items, 1)
     ]
     pd.DataFrame(rows, columns=["user_id", "experiment_id", "item_id", "position"]).to_parquet(tmp_path / "log.parquet")
-    pd.DataFrame([row | {"user_id": f"u{user}"} for user in (1, 2) for row in judged]).to_parquet(
-        tmp_path / "truth.parquet"
-    )
+    pd.DataFrame([j | {"user_id": f"u{n}"} for n in (1, 2) for j in judged]).to_parquet(tmp_path / "truth.parquet")
     columns = {"experiment": "experiment_id", "user": "user_id", "item": "item_id", "position": "position"}
     truth = {"path": str(tmp_path / "truth.parquet")}
     more: dict[str, Any] = {"judgements": truth, "metrics": ["p@2"], "comparison": {"baseline": "a"}}

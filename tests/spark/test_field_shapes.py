@@ -61,9 +61,7 @@ def test_a_file_of_the_field_comes_in_right_or_is_refused(
             shutil.copy("model1.csv", f"folds/pop_fold{at}.csv")
     if shape == "clicks_apart":  # as people make them judgements
         rows = [line.split(",") for line in Path("clicks.csv").read_text().splitlines()]
-        Path("ones.csv").write_text(
-            "".join(",".join([*row, "1" if at else "one"]) + "\n" for at, row in enumerate(rows))
-        )
+        Path("ones.csv").write_text("".join(",".join([*r, "1" if at else "one"]) + "\n" for at, r in enumerate(rows)))
         ones = (json.dumps(dict(zip(rows[0], row, strict=True)) | {"one": 1}) for row in rows[1:])
         Path("ones.jsonl").write_text("\n".join(ones))
     way = placed(tmp_path / "in", way)  # a JVM has a folder of its own

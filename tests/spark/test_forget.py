@@ -128,9 +128,7 @@ def both_logs(spark: SparkSession, folder: Path) -> tuple[Log, Log]:
     of_user = {row[2]: row[6] for row in rows}
     rows += [(day, "b", user, "i1", None, 1, of_user[user]) for day in DAYS for user in ("u3", "u4")]
     rows += [(day, "a", user, "i9", 1, 0, of_user[user]) for day in DAYS for user in ("u11", "u5")]
-    return log_of(spark, folder / "log", rows), log_of(
-        spark, folder / "reduced", [row for row in rows if row[2] not in GONE]
-    )
+    return log_of(spark, folder / "log", rows), log_of(spark, folder / "reduced", [r for r in rows if r[2] not in GONE])
 
 
 @pytest.mark.parametrize("kind", RUNS)
@@ -284,9 +282,7 @@ def test_where_assignments_say_who_counts_the_rows_go_and_a_sentence_says_what_s
     sections: dict[str, Any] = {"events": {"path": str(golden / "events.csv"), **grades}, "assignments": assigned}
     request = config(golden / "impressions.csv", out, source=source, tests={"ranker": {"baseline": "old"}}, **sections)
     done = run(spark, request)
-    means, users = (
-        sorted(map(str, read(spark, out / table).collect())) for table in ("experiment_metrics", "user_metrics")
-    )
+    means, users = (sorted(map(str, read(spark, out / t).collect())) for t in ("experiment_metrics", "user_metrics"))
     assert "user_days/evaluation_date=" in " ".join(holding(out, "u1"))
     result = forget(spark, str(out), ids_file(tmp_path, "u1"))
     assert (

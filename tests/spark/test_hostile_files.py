@@ -265,9 +265,7 @@ has_half_floats = pytest.mark.skipif(not HALF_FLOATS, reason="this PyArrow write
 
 
 @pytest.mark.outcome("a Parquet file of pandas with an unused column of type {kind}", "works")
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=has_half_floats if kind == "float16" else ()) for kind in ODD]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=has_half_floats if k == "float16" else ()) for k in ODD])
 def test_an_unused_column_of_any_type_of_pandas_changes_nothing(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "log" / "experiment_id=1.10"
     folder.mkdir(parents=True)
@@ -317,11 +315,7 @@ def test_a_time_without_a_zone_is_a_text(spark: SparkSession, tmp_path: Path) ->
     assert values(spark, source | {"columns": {"user": "odd"}}) == {("a", texts[0]): 1, ("a", texts[1]): 0}
     assert values(spark, source | {"list": ["odd"]}) == {("a", "u"): 1, ("a", "v"): 0}
     segments = evaluate(spark.read.parquet(source["path"]), ["rr"], segments="odd").experiment_metrics.collect()
-    assert {row["segment"]: row["mean"] for row in segments} == {
-        "all": 1 / 2,
-        f"odd={texts[0]}": 1,
-        f"odd={texts[1]}": 0,
-    }
+    assert {r["segment"]: r["mean"] for r in segments} == {"all": 1 / 2, f"odd={texts[0]}": 1, f"odd={texts[1]}": 0}
 
 
 @pytest.mark.outcome("an empty table that pandas has written", "exit 3: the input is empty")

@@ -242,14 +242,12 @@ def test_balanced_interleaving_gives_credit_as_in_the_paper(spark: SparkSession)
         ]
     assert min(n_led.values()) > 10
     rows += [("u0", "q0", 8.0, 1.0, None, None), ("u0", "q0", 9.0, 1.0, 0, 2), ("u0", "q0", 9.0, 1.0, 1, -3)]
-    table = spark.createDataFrame(
-        rows, "user_id string, request string, position double, relevance double, a int, b int"
-    )
-    (row,) = pairs(interleaving(table, ranks={"A": "a", "B": "b"}, list="request")).values()
+    log = spark.createDataFrame(rows, "user_id string, request string, position double, relevance double, a int, b int")
+    (row,) = pairs(interleaving(log, ranks={"A": "a", "B": "b"}, list="request")).values()
     assert (row["ranker_a"], row["ranker_b"], row["credit"]) == ("A", "B", "balanced")
     assert [row[name] for name in ("n_faulty_rows", "n_rows_without_team", "n_clicks_without_team")] == [2, 1, 1]
     check(row, of)
-    (turned,) = interleaving(table, ranks={"A": "a", "B": "b"}, list="request", baseline="B").collect()
+    (turned,) = interleaving(log, ranks={"A": "a", "B": "b"}, list="request", baseline="B").collect()
     assert (turned["ranker_a"], turned["lists_a"], turned["preference"]) == ("B", row["lists_b"], -row["preference"])
 
 

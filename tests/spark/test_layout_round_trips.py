@@ -39,11 +39,7 @@ def unpacked(table: DataFrame, layout: Layout) -> dict[str, tuple[int, dict[int,
     return {
         row[USER]: (
             int(batch.shown[i]),
-            {
-                int(r): float(g)
-                for at, r, g in zip(batch.list, batch.rank, batch.grade, strict=True)
-                if at == i and g > 0
-            },
+            {int(r): float(g) for n, r, g in zip(batch.list, batch.rank, batch.grade, strict=True) if n == i and g > 0},
         )
         for i, row in enumerate(rows)
     }

@@ -74,9 +74,7 @@ def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_eve
     rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
     data = impressions(spark, [Shown("a", "u", *row) for row in rows])
     rule = {"ap_denominator": "min(L,k)"}
-    result = {
-        layout: by_user(evaluate(data, ["ap"], layout=layout, convention=rule).user_metrics) for layout in LAYOUTS
-    }
+    result = {one: by_user(evaluate(data, ["ap"], layout=one, convention=rule).user_metrics) for one in LAYOUTS}
     assert {name: table["a", "u"]["ap"] for name, table in result.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
 
 

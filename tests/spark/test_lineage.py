@@ -71,11 +71,8 @@ def test_a_run_that_publishes_sends_start_and_complete(spark: SparkSession, tmp_
     assert checked["a", "no_relevant_rate"] == (False, "warn", "0.5")
     assert checked["b", "no_relevant_rate"] == (True, "warn", "0.0")
     rows = {
-        table["name"]: (
-            table["outputFacets"]["outputStatistics"]["rowCount"],
-            table["facets"]["version"]["datasetVersion"],
-        )
-        for table in complete["outputs"]
+        t["name"]: (t["outputFacets"]["outputStatistics"]["rowCount"], t["facets"]["version"]["datasetVersion"])
+        for t in complete["outputs"]
     }
     expected = {"user_metrics": 3, "experiment_metrics": 2, "comparisons": 1}
     result = {name: rows[str(tmp_path / "out" / name)] for name in expected}
@@ -202,13 +199,7 @@ def test_no_password_gets_into_an_event_or_into_what_is_said_of_its_endpoint(
     monkeypatch.setattr(lineage, "_TRIES", (0.0,))
     address = "https://me:hush@host/logs?sig=hush"
     settings = config(address, tmp_path / "out", metrics=["ap@3"], lineage={"url": "http://127.0.0.1:1"})
-    record = {
-        "run_id": "1",
-        "evaluation_date": DATE,
-        "versions": {},
-        "engine": "sail",
-        "tables": {"means": {"rows": 1}},
-    }
+    made = {"run_id": "1", "evaluation_date": DATE, "versions": {}, "engine": "sail", "tables": {"means": {"rows": 1}}}
     sent = []
 
     def refuse(event: Any) -> None:
@@ -216,7 +207,7 @@ def test_no_password_gets_into_an_event_or_into_what_is_said_of_its_endpoint(
         sent.append(event)
         raise OSError(f"no answer from {address}")
 
-    events = lineage.Events.of(None, settings, record)
+    events = lineage.Events.of(None, settings, made)
     events._client = SimpleNamespace(emit=refuse)
     said = events.complete({"means": address}, ())
     assert said == ("the run is not known to OpenLineage: no answer from https://(hidden)@host/logs?sig=(hidden)")

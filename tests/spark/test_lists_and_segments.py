@@ -70,12 +70,10 @@ def test_judged_items_are_counted_once_per_user_and_not_once_per_list(spark: Spa
 def test_shown_items_are_counted_per_list_where_only_they_are_known(spark: SparkSession) -> None:
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
-    result = by_user(
-        evaluate(log, ["r@1"], truth, list=["request"], convention={"relevant_pool": "shown"}).user_metrics
-    )
+    found = by_user(evaluate(log, ["r@1"], truth, list=["request"], convention={"relevant_pool": "shown"}).user_metrics)
     # The first item of each of three lists is relevant, and nothing else of what was shown.
-    assert (result["a", "u1"]["n_relevant"], result["a", "u1"]["r_at_1"]) == (3, 1)
-    assert (result["a", "u2"]["n_relevant"], result["a", "u2"]["r_at_1"]) == (1, 0)
+    assert (found["a", "u1"]["n_relevant"], found["a", "u1"]["r_at_1"]) == (3, 1)
+    assert (found["a", "u2"]["n_relevant"], found["a", "u2"]["r_at_1"]) == (1, 0)
 
 
 @pytest.mark.parametrize("layout", ["masks", pytest.param("rows", marks=pytest.mark.slow)])
@@ -114,12 +112,7 @@ def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of
     log = impressions(spark, rows_of(lists), ROWS + ", relevance int")
     result = evaluate(log, ["rr"], list=["request"], segments=["country"])
     actual = by_user(result.user_metrics)
-    assert {user: row["country"] for (_, user), row in actual.items()} == {
-        "u1": "DE",
-        "u2": None,
-        "u3": None,
-        "u4": None,
-    }
+    assert {user: r["country"] for (_, user), r in actual.items()} == {"u1": "DE", "u2": None, "u3": None, "u4": None}
     assert averages(result.experiment_metrics) == {
         ("a", "all", "rr"): (3 / 4 + 3 / 4 + 5 / 8 + 3 / 8) / 4,
         ("a", "country=DE", "rr"): pytest.approx((3 / 4 + 1 / 2 + 1 / 4) / 3, rel=1e-15),
@@ -234,10 +227,7 @@ def test_any_name_can_be_mapped_to_a_role(spark: SparkSession) -> None:
         names = NAMES[start : start + len(roles)]
         log = spark.createDataFrame(rows).toDF(*names)
         result = evaluate(log, ["rr"], columns=dict(zip(roles, names, strict=True)))
-        assert {key: row["rr"] for key, row in by_user(result.user_metrics).items()} == {
-            ("a", "u"): 1,
-            ("a", "v"): 1 / 2,
-        }
+        assert {key: r["rr"] for key, r in by_user(result.user_metrics).items()} == {("a", "u"): 1, ("a", "v"): 1 / 2}
 
 
 @pytest.fixture(params=["Europe/Berlin", "America/New_York"])

@@ -197,9 +197,7 @@ def test_a_sample_that_is_not_like_the_others_has_no_verdict(spark: SparkSession
     means = result.experiment_metrics.to_pandas()
     means = means[means["segment"] == "all"]
     assert (means[f"p_sample_{kind}"] < 0.001).all() and means["bias_machine"].notna().all()
-    drawn = log.drop_duplicates(["experiment", "user"]).assign(
-        drawn=lambda rows: rows["user"].isin(labels.dropna()["user"])
-    )
+    drawn = log.drop_duplicates(["experiment", "user"]).assign(drawn=lambda r: r["user"].isin(labels.dropna()["user"]))
     known = chi2_contingency(pd.crosstab(drawn["country"], drawn["drawn"]), correction=False).pvalue
     assert means["p_sample_segments"].tolist() == pytest.approx([known] * len(means), rel=1e-6)
 
@@ -310,9 +308,7 @@ def test_labels_are_planned_with_what_the_pilot_says(spark: SparkSession, tmp_pa
     users = evaluated(spark, log, labels).user_metrics
     (plan,) = plan_labels(users, "ndcg@3", "a", "10%", 1_000, power=0.9)
     rows = users.to_pandas().sort_values("user_id").set_index("experiment_id")
-    h, f = (
-        rows.loc["b", name].to_numpy() - rows.loc["a", name].to_numpy() for name in ("ndcg_at_3", "machine_ndcg_at_3")
-    )
+    h, f = (rows.loc["b", n].to_numpy() - rows.loc["a", n].to_numpy() for n in ("ndcg_at_3", "machine_ndcg_at_3"))
     judged = ~np.isnan(h)
     rho = np.corrcoef(h[judged], f[judged])[0, 1]
     assert plan.correlations == pytest.approx([rho], rel=1e-9) and plan.n_judged == JUDGED and rho > 1 / np.sqrt(48)

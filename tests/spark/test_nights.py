@@ -62,9 +62,7 @@ class Nights:
         """(experiment, name) -> status and number of what a day was held against earlier days by."""
         rows = read(spark, str(self.out / "checks")).where(f"evaluation_date = '{day}' AND name LIKE '%\\_%'").collect()
         found = {(row["experiment_id"], row["name"]): (row["status"], row["observed"]) for row in rows}
-        return {
-            key: each for key, each in found.items() if key[1] in ("rows_change", "users_change", "experiments_missing")
-        }
+        return {key: n for key, n in found.items() if key[1] in ("rows_change", "users_change", "experiments_missing")}
 
 
 @pytest.fixture

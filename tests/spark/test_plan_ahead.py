@@ -50,9 +50,7 @@ def states(rows: Rows, days: list[str]) -> dict[tuple[str, str], tuple[float, in
     """(experiment, user) -> mean over the lists of these days, and the number of days with a value."""
     result: dict[tuple[str, str], list[tuple[int, float]]] = {}
     experiment: dict[str, str] = {}
-    for name, user, _, _, n, value, *_ in sorted(
-        (row for row in rows if row[2] in days), key=lambda row: (row[2], row[0])
-    ):
+    for name, user, _, _, n, value, *_ in sorted((r for r in rows if r[2] in days), key=lambda r: (r[2], r[0])):
         if value is not None and experiment.setdefault(user, name) == name:
             result.setdefault((name, user), []).append((n, value))
     return {key: (sum(n * value for n, value in own) / sum(n for n, _ in own), len(own)) for key, own in result.items()}
@@ -71,10 +69,10 @@ def spread(of: dict[tuple[str, str], float]) -> float:
 @pytest.mark.both_engines
 def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: SparkSession) -> None:
     rows = log()
-    result = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
-    assert [row["date"] for row in result.rows] == DAYS
-    assert {row["basis"] for row in result.rows} == {"measured"}
-    for day, row in enumerate(result.rows, 1):
+    one = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
+    assert [row["date"] for row in one.rows] == DAYS
+    assert {row["basis"] for row in one.rows} == {"measured"}
+    for day, row in enumerate(one.rows, 1):
         means = {key: value for key, (value, _) in states(rows, DAYS[:day]).items()}
         assert row["users"] == len(means)
         assert row["standard_deviation"] == pytest.approx(math.sqrt(spread(means)), rel=1e-12)
@@ -83,9 +81,8 @@ def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: 
         assert power == pytest.approx(0.9, abs=0.005)
         assert row["smallest_effect_any_look"] > row["smallest_effect"]
         for looks in ("", "_any_look"):
-            share = row[f"smallest_effect{looks}"] / result.mean
-            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(share)
-    assert result.mean == pytest.approx(sum(means.values()) / len(means))
+            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(row[f"smallest_effect{looks}"] / one.mean)
+    assert one.mean == pytest.approx(sum(means.values()) / len(means))
 
 
 def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: SparkSession) -> None:
@@ -267,11 +264,7 @@ def test_a_test_finds_the_planned_effect_in_80_of_100(spark: SparkSession, optio
             level[1], lists[1] = level[0] + rng.normal(0, 0.05, total), lists[0]
         level[1] += effect
         names = [f"{side}{i}" for side in "ab" for i in range(total)]
-        own: dict[str, Any] = {
-            "user_id": [name[is_paired:] for name in names],
-            "n_lists": lists.ravel(),
-            "ap": level.ravel(),
-        }
+        own: dict[str, Any] = {"user_id": [n[is_paired:] for n in names], "n_lists": lists.ravel(), "ap": level.ravel()}
         own |= {"household": [f"{name[0]}{int(name[1:]) // 3}" for name in names]}
         test = np.tile(np.arange(total) // of_test, 2)
         own |= {"experiment_id": np.repeat(["a", "b"], total), "n_relevant": 1, "evaluation_date": DAYS[0]}

@@ -197,9 +197,7 @@ def test_a_column_that_nobody_reads_may_hold_anything(spark: SparkSession) -> No
 
 
 PANDAS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "categories": lambda log: log.astype(
-        dict.fromkeys(("experiment_id", "user_id", "item_id", "relevance"), "category")
-    ),
+    "categories": lambda t: t.astype(dict.fromkeys(("experiment_id", "user_id", "item_id", "relevance"), "category")),
     "nullable types": lambda log: log.convert_dtypes(),
     "text of Arrow": lambda log: log.astype({"user_id": "string[pyarrow]", "item_id": "string"}),
     "objects": lambda log: log.astype(object),
@@ -217,9 +215,7 @@ if "dtype_backend" in inspect.signature(pd.DataFrame.convert_dtypes).parameters:
     PANDAS["types of Arrow"] = lambda log: log.convert_dtypes(dtype_backend="pyarrow")
 if "na_value" in inspect.signature(pd.StringDtype).parameters:  # the text of pandas 3, as pandas 2.3 has it
     PANDAS |= {
-        "text of pandas 3": lambda log: log.astype(
-            dict.fromkeys(("user_id", "item_id"), pd.StringDtype(na_value=np.nan))
-        )
+        "text of pandas 3": lambda t: t.astype(dict.fromkeys(("user_id", "item_id"), pd.StringDtype(na_value=np.nan)))
     }
 
 

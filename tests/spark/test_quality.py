@@ -36,9 +36,7 @@ def test_a_faulty_number_or_id_is_quarantined_with_its_reason_and_its_row(spark:
     expected = []
     for reason, row in bad:
         text = {name: None if value is None else str(value) for name, value in row.items() if name != "score"}
-        expected.append(
-            {name: AS_SPARK_WRITES.get(str(value), value) for name, value in text.items()} | {"reason": reason}
-        )
+        expected.append({name: AS_SPARK_WRITES.get(str(v), v) for name, v in text.items()} | {"reason": reason})
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(expected, key=repr)
 
 

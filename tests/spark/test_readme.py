@@ -80,9 +80,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     code, out, _ = call(*numbers)
     assert (code, {row["metric"] for row in json.loads(out)["means"]}) == (0, {"ap@5", "rr"})
     code, out, _ = call(*conventions, "--format", "json")
-    result = {
-        (row["experiment_id"], "ap@10"): row["ap@10"] for row in json.loads(out) if row["convention"] == "standard"
-    }
+    result = {(r["experiment_id"], "ap@10"): r["ap@10"] for r in json.loads(out) if r["convention"] == "standard"}
     assert (code, result) == (0, {key: mean for key, mean in means.items() if key[1] == "ap@10"})
     code, out, _ = call(*selftest)
     assert (code, [line.split()[0] for line in out.splitlines()][: len(PRESETS)]) == (0, list(PRESETS))

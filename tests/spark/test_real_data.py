@@ -127,9 +127,7 @@ def printed(file: Path) -> dict[str, dict[str, str]]:
 def assert_printed(result: Mapping[tuple[str, str], Mapping[str, Any]], topics: Mapping[str, Any]) -> None:
     """Check the four decimals of each topic."""
     for (_, user), row in result.items():
-        assert {name: f"{row[ours]:.4f}" for name, ours in NAMES.items()} == {
-            name: topics[user][name] for name in NAMES
-        }
+        assert {n: f"{row[ours]:.4f}" for n, ours in NAMES.items()} == {n: topics[user][n] for n in NAMES}
 
 
 def test_values_equal_the_four_decimals_of_trec_eval(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def assigned_to(path: Path, users: int) -> str:
     """A file of who is in which arm of two tests: some in both arms, some once more, some in none."""
     rng = random.Random(5)
     rows = [{"test": rng.choice("tu"), "arm": rng.choice([*"xxxyyy", None])} for _ in range(3 * users)]
-    of_user = [(f"user {rng.randrange(users + 2)}", MIDNIGHT + rng.randrange(86_400)) for _ in rows]
+    of_user = [(f"user {rng.randrange(users + 2)}", MIDNIGHT + rng.randrange(43_200)) for _ in rows]
     return written(path, [row | {"user_id": user, "at": at} for row, (user, at) in zip(rows, of_user, strict=True)])
 
 

@@ -95,9 +95,7 @@ def test_by_score_ties_fall_by_item_and_rows_logged_twice_take_a_rank(spark: Spa
 
 
 def test_items_at_one_rank_follow_one_another_in_any_order_of_the_rows(spark: SparkSession) -> None:
-    rows = [
-        (e, "u", item, rank, 0.0) for e in ("control", "new") for item, rank in zip("abcd", (1, 2, 2, 3), strict=True)
-    ]
+    rows = [(e, "u", i, rank, 0.0) for e in ("control", "new") for i, rank in zip("abcd", (1, 2, 2, 3), strict=True)]
     table = spark.createDataFrame(rows[:4] + rows[:3:-1], SCHEMA)
     (row,) = changed(table, "control", max_invalid_fraction=0.25).collect()
     assert (row["same_top"], row["kendall"]) == (1, 1)

@@ -40,9 +40,7 @@ def as_csv_without_header(log: DataFrame, path: Path) -> dict[str, Any]:
 
 
 def as_json(log: DataFrame, path: Path) -> dict[str, Any]:
-    path.write_text(
-        "\n".join(json.dumps(dict(zip(made.NAMES, row, strict=True))) for row in made.LOG), encoding="utf-8"
-    )
+    path.write_text("\n".join(json.dumps(dict(zip(made.NAMES, r, strict=True))) for r in made.LOG), encoding="utf-8")
     return {"format": "json", "path": str(path)}
 
 
@@ -116,13 +114,11 @@ def test_clicks_may_be_booleans_and_ranks_may_be_floats(spark: SparkSession, tmp
 
 
 def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkSession, tmp_path: Path) -> None:
-    run_file, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
+    file, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
     # The ranks are wrong on purpose; equal scores are in descending order of the document.
-    run_file.write_text(
-        "1 Q0 d1 1 0.5 tag\n1\tQ0\td2  2   0.9   tag   more\n\n  1 Q0 d3 3 0.5 tag\n002 Q0 d1 1 1e-3 tag\n"
-    )
+    file.write_text("1 Q0 d1 1 0.5 tag\n1\tQ0\td2  2   0.9   tag   more\n\n  1 Q0 d3 3 0.5 tag\n002 Q0 d1 1 1e-3 tag\n")
     qrels.write_text("1 0 d1 1\n1 0 d2 0\n1 0 d9 2\n002 0 d1 -1\n003 0 d1 1\n")
-    source = {"format": "trec_run", "path": str(run_file)}
+    source = {"format": "trec_run", "path": str(file)}
     judged = {"format": "trec_qrels", "path": str(qrels)}
     result = made.values(spark, source, judgements=judged, convention="trec_eval")
     assert result == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}

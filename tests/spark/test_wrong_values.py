@@ -224,9 +224,7 @@ def test_scores_of_the_same_double_are_in_exact_order(spark: SparkSession, kind:
     rows = [
         ("a", f"u{ids}", item, 1, str(s), int(n == 1))
         for ids in ("aba", "bab")
-        for n, (item, s) in enumerate(
-            zip([f"{letter}{place}" for place, letter in enumerate(ids)], scores, strict=True)
-        )
+        for n, (item, s) in enumerate(zip([f"{letter}{at}" for at, letter in enumerate(ids)], scores, strict=True))
     ]
     log = spark.createDataFrame(rows, SCORED.replace("score double", "score string"))
     log = log.withColumn("score", F.expr(f"cast(score as {kind})"))
@@ -273,9 +271,7 @@ def test_of_two_items_at_one_rank_quarantine_names_the_one_without_a_looked_up_g
         judged = spark.createDataFrame([("u", relevant, 1), ("u", other, 0)], TEXTS)
         result = evaluate(log, ["rr"], judgements=judged, columns={"relevance": None})
         assert by_user(result.user_metrics)["a", "u"]["rr"] == 1
-        assert [(row["item_id"], row["reason"]) for row in result.quarantine.collect()] == [
-            (other, "repeated_position")
-        ]
+        assert [(r["item_id"], r["reason"]) for r in result.quarantine.collect()] == [(other, "repeated_position")]
 
 
 @pytest.mark.classic

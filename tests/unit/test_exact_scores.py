@@ -25,9 +25,7 @@ WIDE = pa.decimal128(38, 0)
 def test_the_order_of_exact_scores_is_that_of_the_numbers(kind: pa.DataType, scores: list[int | Decimal]) -> None:
     given = [*reversed(scores), *scores]
     # Behind another list, so that the batch is a slice with an offset.
-    lists = pa.array(
-        [[{"score": scores[0]}], [{"score": score} for score in given]], pa.list_(pa.struct([("score", kind)]))
-    )
+    lists = pa.array([[{"score": scores[0]}], [{"score": s} for s in given]], pa.list_(pa.struct([("score", kind)])))
     entries = entries_of({"_entries": lists.slice(1)})
     order = [*reversed(range(len(scores))), *range(len(scores))]
     assert entries.ranked_by.tolist() == order

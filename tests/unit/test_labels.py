@@ -59,9 +59,7 @@ def arms_of(users: list[User]) -> lb.Arms:
                 rows.append((len(lists), rank, user.judged.get(item, math.nan), at * 1000 + ord(item)))
             lists.append((at, names.index(name)))
         pool += [(at, grade) for grade in user.judged.values()]
-    entry, of_list, judged = (
-        np.array(each, float).reshape(-1, width) for each, width in ((rows, 4), (lists, 2), (pool, 2))
-    )
+    entry, of_list, judged = (np.array(each, float).reshape(-1, n) for each, n in ((rows, 4), (lists, 2), (pool, 2)))
     number = np.unique(entry[:, 3], return_inverse=True)[1].astype(np.int64)
     ints = [entry[:, 0], entry[:, 1], of_list[:, 0], of_list[:, 1], judged[:, 0]]
     of_entry, rank, user_of_list, experiment, pool_user = (each.astype(np.int64) for each in ints)
@@ -150,9 +148,7 @@ def test_the_bounds_of_a_ratio_enclose_those_of_all_assignments(metric: str, max
     _, low, high, enclosed = lb.Moves.of(arms, result, arms.rows(result), (0, 1)).differences(result)
     n_exact = 0
     for at, user in enumerate(both):
-        a, b = (
-            [value(user, name, chosen, metric, rule) for chosen in assignments(user, cut, max_grade)] for name in "ab"
-        )
+        a, b = ([value(user, name, one, metric, rule) for one in assignments(user, cut, max_grade)] for name in "ab")
         every = [second - first for first, second in zip(a, b, strict=True)]
         assert low[at] <= min(every) + 1e-12 and max(every) <= high[at] + 1e-12, user
         equal = user.lists["a"][:cut] == user.lists["b"][:cut]

@@ -393,10 +393,9 @@ def test_a_session_whose_engine_was_killed_is_given_out_no_more(started: list[En
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(session.laptop_session).result() is second
         started[1].code = -9
-        third = session.laptop_session()
+        new = session.laptop_session()
         assert (
-            pool.submit(lambda: session.laptop_session() and session.ConnectSession.getActiveSession()).result()
-            is third
+            pool.submit(lambda: session.laptop_session() and session.ConnectSession.getActiveSession()).result() is new
         )
 
 

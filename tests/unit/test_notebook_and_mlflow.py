@@ -134,7 +134,7 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "drawn"),
     [
         (None, ["MAP@5", "MAP@10"]),
         ("map", ["MAP@5", "MAP@10"]),
@@ -147,23 +147,19 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
         ("recip_rank", ["MRR"]),
     ],
 )
-def test_a_plot_takes_every_name_of_a_metric_and_shows_without_a_network(text: str | None, expected: list[str]) -> None:
+def test_a_plot_takes_every_name_of_a_metric_and_shows_without_a_network(text: str | None, drawn: list[str]) -> None:
     pytest.importorskip("altair")
     rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]
     figures = Figures(rows, [compared("a", "candidate", 0.1)], order=METRICS_SHOWN)
     bundle = notebook.plot(figures, text)._repr_mimebundle_()
     (vega,) = (value for name, value in bundle.items() if name.startswith("application/vnd.vegalite"))
-    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == expected
+    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == drawn
     axes = {layer["encoding"].get("y", {}).get("field") for layer in vega["layer"]}
-    assert axes == ({"name"} if len(expected) == 1 else {"mean", "low"}), "of one cut-off, a line for each experiment"
+    assert axes == ({"name"} if len(drawn) == 1 else {"mean", "low"}), "of one cut-off, a line for each experiment"
     # Altair's own HTML loads its scripts from a network.
     assert "text/html" not in bundle and "http" not in json.dumps({**vega, "$schema": ""})
     svg = bundle["image/svg+xml"]
-    for word in (
-        "control",
-        "a",
-        f"{expected[0] if len(expected) == 1 else 'MAP'}: mean over users, with 95 % intervals",
-    ):
+    for word in ("control", "a", f"{drawn[0] if len(drawn) == 1 else 'MAP'}: mean over users, with 95 % intervals"):
         assert f">{word}</text>" in svg, "legend and title"
 
 

@@ -231,12 +231,10 @@ def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.Monke
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Comparison("a", bootstrap=times(250)))
 
 
-@pytest.mark.parametrize(("request_", "expected"), json_cases("pairs of four experiments"))
-def test_pairs_start_with_the_baseline_and_follow_the_names(request_: dict[str, Any], expected: list[str]) -> None:
+@pytest.mark.parametrize(("asked", "expected"), json_cases("pairs of four experiments"))
+def test_pairs_start_with_the_baseline_and_follow_the_names(asked: dict[str, Any], expected: list[str]) -> None:
     for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
-        assert [
-            names[i] + names[j] for i, j in zip(*cmp.pairs_of(Comparison(**request_), names), strict=True)
-        ] == expected
+        assert [names[i] + names[j] for i, j in zip(*cmp.pairs_of(Comparison(**asked), names), strict=True)] == expected
 
 
 def test_128_experiments_make_8128_pairs() -> None:

@@ -105,13 +105,11 @@ def test_with_a_share_for_the_primary_metrics_all_rows_together_keep_the_level(p
 @pytest.mark.parametrize("paired", [True, False])
 def test_simultaneous_intervals_cover_all_differences_of_a_family(paired: bool) -> None:
     n, missed = 300, dict.fromkeys(["primary metrics", "guardrails", "secondary metrics", "segments of country"], 0)
-    effects = {("b", "m1"): 0.1, ("c", "m2"): -0.05, ("d", "m3"): 0.3, ("d", "m5"): 0.6}
-    for rows in draws(n, paired, 43, effects, 150, correction="bonferroni", simultaneous=True):
+    true = {("b", "m1"): 0.1, ("c", "m2"): -0.05, ("d", "m3"): 0.3, ("d", "m5"): 0.6}
+    for rows in draws(n, paired, 43, true, 150, correction="bonferroni", simultaneous=True):
         families = set()
         for row in rows:
-            truth = effects.get((row["experiment_id"], row["metric"]), 0) - effects.get(
-                (row["baseline"], row["metric"]), 0
-            )
+            truth = true.get((row["experiment_id"], row["metric"]), 0) - true.get((row["baseline"], row["metric"]), 0)
             if not row["adjusted_ci_low"] <= truth <= row["adjusted_ci_high"]:
                 families.add(row["family"])
         for family in families:

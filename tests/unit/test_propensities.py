@@ -144,9 +144,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(method: str) -> None:
 
 
 def test_the_counts_are_of_keys_shown_at_two_ranks_that_are_compared() -> None:
-    result = {
-        method: [tuple(row[name] for name in NAMES[4:7]) for row in table(EXACT, method, 3)] for method in METHODS
-    }
+    result = {method: [tuple(row[n] for n in NAMES[4:7]) for row in table(EXACT, method, 3)] for method in METHODS}
     first, second = (3, 1040, 137), (3, 32, 7)
     assert result == {
         # Key c is at 1 and 3, which are no neighbours.

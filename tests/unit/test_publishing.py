@@ -219,9 +219,7 @@ def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(t
 
 
 def test_of_many_checks_a_record_keeps_what_failed() -> None:
-    rows = [
-        Check("min", status, f"{status} {i}", "a") for i in range(4_000) for status in ("not_checked", "ok", "warn")
-    ]
+    rows = [Check("min", said, f"{said} {i}", "a") for i in range(4_000) for said in ("not_checked", "ok", "warn")]
     record = Record({})
     record.add_checks([*rows, Check("min", "fail", "the last one", "a")])
     kept = record.entries["checks"]

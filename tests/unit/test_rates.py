@@ -82,9 +82,7 @@ def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
     now = {name: {"tie_rate": rate, "gap_rate": 0.25} for name, rate in (("low", 0.0625), ("odd", 0.25), ("bad", 0.75))}
     before = {"rates": {"low": {"tie_rate": 0.0625}, "bad": {"tie_rate": 0.25}}}
     result = rate_checks(Findings({}, now, {"shared_user_rate": 0.5}, before), limits)
-    rows = {
-        (check.experiment, check.name): (check.status, check.observed, check.limit, check.margin) for check in result
-    }
+    rows = {(c.experiment, c.name): (c.status, c.observed, c.limit, c.margin) for c in result}
     assert rows["low", "tie_rate"] == ("ok", 0.0625, 0.1, pytest.approx(0.0375))
     assert rows["odd", "tie_rate"] == ("warn", 0.25, 0.1, pytest.approx(-0.15))
     assert rows["bad", "tie_rate"] == ("fail", 0.75, 0.5, -0.25)

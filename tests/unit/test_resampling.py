@@ -48,14 +48,12 @@ def test_weights_and_signs_are_read_from_the_bits_from_the_lowest_on() -> None:
 
 
 def test_more_replicates_begin_with_the_same_ones_and_another_seed_gives_others() -> None:
-    keys = some_keys(100)
+    ids = some_keys(100)
     for draw in (st.random_signs, st.poisson_weights):
-        assert (draw(keys, 1, 500)[:, :130] == draw(keys, 1, 130)).all()
-        assert (draw(keys, 1, 130) != draw(keys, 2, 130)).mean() > 0.4
+        assert (draw(ids, 1, 500)[:, :130] == draw(ids, 1, 130)).all()
+        assert (draw(ids, 1, 130) != draw(ids, 2, 130)).mean() > 0.4
     # Signs and weights of the same seed do not share bits.
-    assert (
-        abs(np.corrcoef(st.random_signs(keys, 1, 500).ravel(), st.poisson_weights(keys, 1, 500).ravel())[0, 1]) < 0.02
-    )
+    assert abs(np.corrcoef(st.random_signs(ids, 1, 500).ravel(), st.poisson_weights(ids, 1, 500).ravel())[0, 1]) < 0.02
 
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])

@@ -218,8 +218,7 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
 
 def test_the_sentence_shows_the_interval_that_decides() -> None:
     row = one(both(effect=0.2), looks="any", tuning_users=700)
-    names = ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
-    shown = [100 * row[name] for name in names]
+    shown = [100 * row[n] for n in ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")]
     assert sentence(row, parse(METRIC)) == (
         f"b beats a on MAP@10: {row['mean_baseline']:.3f} → {row['mean_candidate']:.3f}, {shown[0]:+.1f} % "
         f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001, valid at every look"

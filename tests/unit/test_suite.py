@@ -73,9 +73,7 @@ def pins(name: str) -> dict[str, str]:
 
 def test_both_engines_have_the_same_numpy_and_scipy() -> None:
     main = pins("py310" if sys.version_info < (3, 11) else "py311")
-    assert {name: pins("laptop")[name] for name in ("numpy", "scipy")} == {
-        name: main[name] for name in ("numpy", "scipy")
-    }
+    assert {n: pins("laptop")[n] for n in ("numpy", "scipy")} == {n: main[n] for n in ("numpy", "scipy")}
 
 
 def test_the_laptop_environment_has_the_libraries_of_pages() -> None:

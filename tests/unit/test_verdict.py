@@ -227,9 +227,7 @@ def test_a_terminal_has_at_most_five_lines_before_its_table_with_what_limits_and
 
 def test_the_best_of_many_candidates_is_in_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     shares = {"b": 0.1, "c": 0.08, "d": 0.06, "e": 0.04, "z": 0.3}
-    rows = [
-        row(**PRINTED | {"experiment_id": name, "difference": size}, role="primary") for name, size in shares.items()
-    ]
+    rows = [row(**PRINTED | {"experiment_id": e, "difference": size}, role="primary") for e, size in shares.items()]
     lines = printed([each | {"relative_difference": 2 * each["difference"]} for each in rows], capsys)
     assert len(lines) == 5 and lines[0].startswith("z beats a on")
 

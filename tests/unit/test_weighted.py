@@ -105,11 +105,9 @@ def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
     rng = np.random.default_rng(2)
     ones = [shown(*(rng.random(length) < 0.4).astype(float)) for length in rng.integers(1, 60, 50)]
     weights = [1 / rng.uniform(0.05, 1, len(one.grades)) for one in ones]
-    for metric in METRICS:
-        together = wt.WEIGHTED[metric.name](batch_of(*ones), np.concatenate(weights), metric.cut)
-        alone = [
-            wt.WEIGHTED[metric.name](batch_of(one), w, metric.cut)[0] for one, w in zip(ones, weights, strict=True)
-        ]
+    for m in METRICS:
+        together = wt.WEIGHTED[m.name](batch_of(*ones), np.concatenate(weights), m.cut)
+        alone = [wt.WEIGHTED[m.name](batch_of(one), w, m.cut)[0] for one, w in zip(ones, weights, strict=True)]
         assert together.tolist() == alone
 
 
@@ -383,9 +381,7 @@ def estimated(length: int, rate: float, propensity: Any, name: str, clip: float 
     sums = wt.limb_sums(of, np.arange(len(values)) // users, draws_of).table
     rules = wt.Rules(replace(CLIPPED, clip=min(clip, 1e9)), 0.95, (parse(name),))
     keys = [wt.Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
-    cells = {
-        key: np.array([0] * len(wt.ROW_COUNTS) + one.tolist(), object) for key, one in zip(keys, sums, strict=True)
-    }
+    cells = {key: np.array([0] * len(wt.ROW_COUNTS) + s.tolist(), object) for key, s in zip(keys, sums, strict=True)}
     rows_of_all = wt.off_policy_rows(cells, rules, keys)
     table = {name: [row[name] for row in rows_of_all] for name in rows_of_all[0]}
     return table, values.mean(), plain(name, relevant.astype(float)).mean()
