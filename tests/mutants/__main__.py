@@ -46,21 +46,16 @@ def _tried(chosen: Sequence[Mutant]) -> int:
     with tempfile.TemporaryDirectory(prefix="planted bugs ") as folder:
         copies = [Copy(Path(folder) / str(number)) for number in range(COPIES)]
         for engine in ENGINES:
-            tests = {test: None for mutant in chosen if mutant.starts == engine for test in mutant.tests}
+            tests = {test: None for bug in chosen if bug.starts == engine for test in bug.tests}
             if tests and (message := _failure(copies[0], [*tests], engine)):
                 print(message, "these tests fail without a planted bug", sep="\n")
                 return 1
         caught = 0
-        for mutant, is_caught, message, seconds in _outcomes(chosen, copies):
+        for bug, is_caught, message, seconds in _outcomes(chosen, copies):
             caught += is_caught
-            print(f"{'caught  ' if is_caught else 'SURVIVED'} {mutant} ({seconds:.0f} s)", flush=True)
+            print(f"{'caught  ' if is_caught else 'SURVIVED'} {bug} ({seconds:.0f} s)", flush=True)
             if not is_caught:
-                print(
-                    f"         {mutant.file}: {mutant.old!r} -> {mutant.new!r}",
-                    *mutant.tests,
-                    message[-2000:],
-                    sep="\n",
-                )
+                print(f"         {bug.file}: {bug.old!r} -> {bug.new!r}", *bug.tests, message[-2000:], sep="\n")
     print(f"{caught} of {len(chosen)} planted bugs are caught ({time.monotonic() - began:.0f} s)")
     return int(caught < len(chosen))
 

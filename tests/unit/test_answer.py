@@ -95,9 +95,7 @@ def test_without_any_test_the_title_distrusts_no_number() -> None:
     assert found.sure == ("Fewer than two users in both experiments.",)
     # One of them is in doubt: its reason, not that of the first.
     note = "not trustworthy: 1 of 4 days is missing"
-    found = rep.answer(
-        rep.Figures([mean(name) for name in ("control", "a", "b")], [untested[0], untested[1] | {"note": note}])
-    )
+    found = rep.answer(rep.Figures([*map(mean, ("control", "a", "b"))], [untested[0], untested[1] | {"note": note}]))
     assert "".join(found.title) == "No verdict: these numbers are not to be trusted"
     assert found.sure == ("Not trustworthy: 1 of 4 days is missing.",)
 
@@ -124,11 +122,8 @@ def test_the_accent_follows_the_direction_of_the_metric(better: str, changes: tu
     figures = rep.Figures([mean(name, "softmax_loss(t=1)") for name in ("control", "a", "b")], rows)
     assert rep.leader(figures) == better
     actual = rep.payload_of(figures)
-    states = {
-        actual["experiments"][e]: state
-        for e, state in zip(*(actual["compared"][name] for name in ("e", "state")), strict=True)
-    }
-    assert states == {better: "better", "ab".replace(better, ""): "worse"}
+    kinds = {actual["experiments"][e]: s for e, s in zip(*(actual["compared"][n] for n in ("e", "state")), strict=True)}
+    assert kinds == {better: "better", "ab".replace(better, ""): "worse"}
 
 
 def test_without_a_winner_nothing_has_the_accent() -> None:
@@ -160,9 +155,7 @@ def test_pairs_that_could_not_be_tested_do_not_count_as_compared() -> None:
     assert rep.answer(figures).sure == ("3 pairs were compared.",)
     order = "MAP@10: no pair of the 3 experiments differs clearly"
     metrics = [parse("ap@10")]
-    doubtful = [
-        row | ({"p_adjusted": 0.001, "note": f"not trustworthy: {row['note']}"} if row["note"] else {}) for row in rows
-    ]
+    doubtful = [r | ({"p_adjusted": 0.001, "note": f"not trustworthy: {r['note']}"} if r["note"] else {}) for r in rows]
     for unsure in (rows, doubtful):
         assert beside.sentences_of_order(findings(unsure), metrics) == [f"{order}, and 2 of 3 have no verdict"]
     assert beside.sentences_of_order(figures.found, metrics) == [order]

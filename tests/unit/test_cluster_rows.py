@@ -152,9 +152,8 @@ def test_a_segment_has_the_part_of_each_cluster_and_no_rest_where_clusters_are_s
         assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
         # Users of one household on two devices are not independent of one another.
         assert np.isnan(row["p_rest"]) == (column == "device")
-    rest = (
-        influence(users[users["country"] == "fr"], "b").mean() - influence(users[users["country"] == "fr"], "a").mean()
-    )
+    french = users[users["country"] == "fr"]
+    rest = influence(french, "b").mean() - influence(french, "a").mean()
     assert rows["a", "b", "country=de", METRIC]["rest_difference"] == pytest.approx(rest, rel=1e-10)
 
 

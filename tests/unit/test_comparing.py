@@ -19,11 +19,8 @@ def config(**sections: Any) -> cfg.Config:
 def test_without_a_section_nothing_is_compared() -> None:
     result = config()
     assert not result.comparison.is_requested and result.gates == ()
-    assert (result.comparison.correction, result.comparison.confidence, result.comparison.design) == (
-        "holm",
-        0.95,
-        "auto",
-    )
+    asked = result.comparison
+    assert (asked.correction, asked.confidence, asked.design) == ("holm", 0.95, "auto")
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,7 @@ RUN_ELSEWHERE = {
     **dict.fromkeys(("tutorial.md", "guide-queries.md", "metrics.md"), "tests/spark/test_readme.py"),
     **dict.fromkeys(("publishing.md", "report.md", "comparing.md"), "tests/spark/test_docs_run.py"),
     **dict.fromkeys(("tasks.md", "guide-logs.md"), "tests/spark/test_guides.py"),
-    **{
-        f"guide-{name}.md": "tests/helpers/first_hour.py"
-        for name in ("recommender", "search", "online-test", "platform")
-    },
+    **{f"guide-{n}.md": "tests/helpers/first_hour.py" for n in ("recommender", "search", "online-test", "platform")},
     "verifying.md": "tests/spark/test_registered.py",
     "position-bias.md": "tests/spark/test_off_policy.py",
     "interleaving.md": "tests/spark/test_interleaving.py",
@@ -176,9 +173,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.M)) == sorted(
-        page.name for page in DOCS.glob("*.md")
-    )
+    assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.M)) == sorted(p.name for p in DOCS.glob("*.md"))
     for page in (ROOT / "README.md", *PAGES):
         text = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text(encoding="utf-8")))
         links = re.findall(r"\]\((?!https:)([^)#]*)#?([^)]*)\)|\bsrc(?:set)?=\"([^\"]+)\"", text)

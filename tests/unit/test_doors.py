@@ -32,11 +32,9 @@ def file_of(module: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
 
 
-def behind(module: str) -> bool:
-    file = file_of(module)
-    return (
-        module.startswith(f"{PACKAGE}.") and file is not None and file.name != "__init__.py" and module.count(".") > 1
-    )
+def behind(name: str) -> bool:
+    file = file_of(name)
+    return name.startswith(f"{PACKAGE}.") and file is not None and file.name != "__init__.py" and name.count(".") > 1
 
 
 def test_tests_and_jobs_come_through_the_front_doors_or_say_why() -> None:

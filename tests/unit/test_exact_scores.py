@@ -43,7 +43,5 @@ def test_a_udf_orders_exact_scores_too(scores: list[int | Decimal]) -> None:
     for items in ("aba", "bab"):
         names = [f"{letter}{place}" for place, letter in enumerate(items)]
         series = [pd.Series([Decimal(s) if isinstance(scores[1], Decimal) else s for s in scores])]
-        columns = dict(
-            zip(("score", "relevance", "item"), [*series, pd.Series([0, 1, 0]), pd.Series(names)], strict=True)
-        )
-        assert _values(columns, np.array([3]), parse("rr"), STANDARD, 1).tolist() == [1 / 2]
+        rows = dict(zip(("score", "relevance", "item"), [*series, pd.Series([0, 1, 0]), pd.Series(names)], strict=True))
+        assert _values(rows, np.array([3]), parse("rr"), STANDARD, 1).tolist() == [1 / 2]

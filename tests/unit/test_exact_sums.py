@@ -26,9 +26,7 @@ def test_sums_are_exact_in_every_order() -> None:
         random.Random(2).shuffle(values)
         # Sum two parts and add the results, as Spark does with partitions.
         parts = [a + b for a, b in zip(summed(values[:123]), summed(values[123:]), strict=True)]
-        assert (
-            sum(Fraction(2) ** exponent * n for n, exponent in zip(parts, st.LIMB_EXPONENTS, strict=True)) == expected
-        )
+        assert sum(Fraction(2) ** power * n for n, power in zip(parts, st.LIMB_EXPONENTS, strict=True)) == expected
         (total,) = st.exact_total([np.array([part], dtype=object) for part in parts])
         assert Fraction(total, 2**st.LIMB_UNIT) == expected
 

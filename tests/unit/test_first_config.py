@@ -375,10 +375,8 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
     content = written(first(str(run), judgements=str(qrels)))
     assert (content["source"], content["rank_by"]) == ({"format": "trec_run", "path": str(run)}, "score")
     assert (content["convention"], content["metrics"]) == ("trec_eval", ["ndcg@10", "ap", "p@10", "rr"])
-    units = [
-        written(first(parquet(tmp_path, log().rename(columns=of)))).get("unit") for of in ({}, {"visitor_id": "qid"})
-    ]
-    assert [content["unit"], *units] == ["query", None, "query"]
+    by = [written(first(parquet(tmp_path, log().rename(columns=of)))).get("unit") for of in ({}, {"visitor_id": "qid"})]
+    assert [content["unit"], *by] == ["query", None, "query"]
     assert first(str(run)).missing() == ["judgements"]
     # What is no row is read over, and said.
     qrels.write_text("\ufeff# by two assessors\ntopic iter docno rel\n" + qrels.read_text(), encoding="utf-8")
@@ -557,13 +555,8 @@ def test_fields_of_structs_are_columns(tmp_path: Path) -> None:
     rows = [*events, {"event": None, "clicked": False, "items": {f"i{n}": n for n in range(200)}}]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = first(str(tmp_path / "log.jsonl"))
-    columns = {role: guess.column for role, guess in config.columns.items()}
-    assert columns == {
-        "position": "event.rank",
-        "relevance": "clicked",
-        "experiment": "event.arm",
-        "user": "event.user.id",
-    }
+    got = {role: guess.column for role, guess in config.columns.items()}
+    assert got == {"position": "event.rank", "relevance": "clicked", "experiment": "event.arm", "user": "event.user.id"}
     # A struct with a field per item is left out.
     assert [*config.log.rows.columns] == ["event.user.id", "event.arm", "event.rank", "clicked"]
     assert config.log.lists == ["lists.of"]

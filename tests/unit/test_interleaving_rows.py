@@ -72,12 +72,8 @@ def test_the_p_values_of_all_pairs_are_corrected_together() -> None:
 
 
 def test_a_preference_that_the_correction_takes_away_is_not_clear() -> None:
-    pairs = {
-        ("a", "b"): sums([0.5] * 13 + [-0.5] * 4),
-        ("a", "c"): sums([0.5, -0.5] * 5),
-        ("b", "c"): sums([0.5, -0.5]),
-    }
-    row, *_ = rows(pairs)
+    won = {("a", "b"): sums([0.5] * 13 + [-0.5] * 4), ("a", "c"): sums([0.5, -0.5] * 5), ("b", "c"): sums([0.5, -0.5])}
+    row, *_ = rows(won)
     assert row["p_value"] < 0.05 < row["p_adjusted"]
     assert row["sentence"].startswith("No clear preference between a and b: on average, b won 76.5 % of a user's lists")
     assert f"Chance alone could explain this (p = {row['p_adjusted']:.3f}, corrected for 3 pairs)." in row["sentence"]

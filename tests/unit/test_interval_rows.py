@@ -105,12 +105,10 @@ def test_alone_the_interval_is_that_of_the_deciding_test_to_the_bit(looks: str, 
     row = compared(users, Comparison("a", candidates=("b",)), metrics=METRICS[1:2], earlier=cuped, **LOOKS[looks])[
         "a", "b", "all", "m2"
     ]
-    prefix = "cuped_" if cuped and looks == "one" else "sequential_" if looks != "one" else ""
+    kind = "cuped_" if cuped and looks == "one" else "sequential_" if looks != "one" else ""
     for name in (*BOUNDS, *(f"relative_{bound}" for bound in BOUNDS)):
-        assert row[f"adjusted_{name}"] == row[f"{prefix}{name}"]
-    assert row["p_adjusted"] == (
-        row["cuped_p_value"] if prefix == "cuped_" else row.get("p_sequential", row["p_value"])
-    )
+        assert row[f"adjusted_{name}"] == row[f"{kind}{name}"]
+    assert row["p_adjusted"] == (row["cuped_p_value"] if kind == "cuped_" else row.get("p_sequential", row["p_value"]))
 
 
 def test_over_any_looks_the_interval_is_the_closed_form_at_the_level_of_the_correction() -> None:

@@ -60,12 +60,10 @@ def arms_of(users: list[User]) -> lb.Arms:
             lists.append((at, names.index(name)))
         pool += [(at, grade) for grade in user.judged.values()]
     entry, of_list, judged = (np.array(each, float).reshape(-1, n) for each, n in ((rows, 4), (lists, 2), (pool, 2)))
-    number = np.unique(entry[:, 3], return_inverse=True)[1].astype(np.int64)
+    no = np.unique(entry[:, 3], return_inverse=True)[1].astype(np.int64)
     ints = [entry[:, 0], entry[:, 1], of_list[:, 0], of_list[:, 1], judged[:, 0]]
     of_entry, rank, user_of_list, experiment, pool_user = (each.astype(np.int64) for each in ints)
-    return lb.Arms(
-        lb.Shown(user_of_list, of_entry, rank, entry[:, 2], number, pool_user, judged[:, 1]), names, experiment
-    )
+    return lb.Arms(lb.Shown(user_of_list, of_entry, rank, entry[:, 2], no, pool_user, judged[:, 1]), names, experiment)
 
 
 def assignments(user: User, cut: int | None, max_grade: int) -> list[dict[str, float]]:

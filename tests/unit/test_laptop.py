@@ -109,10 +109,8 @@ def test_a_query_may_come_while_the_engine_loads_its_steps(step: str) -> None:
 def test_environments_that_cannot_run_sail_say_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_sail(monkeypatch, tmp_path, works=False)
     assert not sail.installed()
-    message = (
-        r"^the engine 'sail' cannot start: it is .*, and this environment has 4\.1\.0; install both with pip install"
-    )
-    with pytest.raises(RankmetricsError, match=message):
+    said = r"^the engine 'sail' cannot start: it is .*, and this environment has 4\.1\.0; install both with pip install"
+    with pytest.raises(RankmetricsError, match=said):
         sail.check_installed()
 
 

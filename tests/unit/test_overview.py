@@ -73,10 +73,8 @@ def test_users_of_one_side_are_not_the_same_on_both(sides: list[int], level: str
 
 
 def test_gates_are_kept_by_numbers_that_may_not_be_trusted_and_may_not_be_looked_at() -> None:
-    kept, off = (
-        [check("max_drop", "ok"), check("min", "ok")],
-        "not trustworthy: the users do not follow the planned shares",
-    )
+    kept = [check("max_drop", "ok"), check("min", "ok")]
+    off = "not trustworthy: the users do not follow the planned shares"
     assert status(compared(note=off, sample_ratio_p=1e-9), checks=kept)[1] == (
         "warn",
         "all 2 gates are kept, but by numbers that are not to be trusted",
@@ -162,10 +160,7 @@ def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
 def test_an_index_has_the_worst_news_first() -> None:
     pytest.importorskip("jinja2")
     states = {"4 better": "candidate", "3 open": None, "2 warned": None, "1 worse": "baseline"}
-    parts = {
-        name: rep.Figures([mean("a"), mean("b")], [compared(better=state, role="primary")])
-        for name, state in states.items()
-    }
+    parts = {n: rep.Figures([mean("a"), mean("b")], [compared(better=s, role="primary")]) for n, s in states.items()}
     warned = parts["2 warned"]
     parts["2 warned"] = rep.Figures(warned.means, warned.comparisons, checks=[check("max_drop", "fail")])
     page = index(parts, "days", "days.html", {"0 lost": "<no rows>"})

@@ -230,8 +230,7 @@ def with_ranks(*means: float, metric: str = "ap@10") -> rep.Figures:
     figures = ranked(*means, metric=metric)
     sign, most = 1 if metric == "average_rank" else -1, len(means)
     places = {
-        name: 1 + place
-        for place, name in enumerate(sorted("abcdefgh"[:most], key=lambda e: sign * means["abcdefgh".index(e)]))
+        n: 1 + p for p, n in enumerate(sorted("abcdefgh"[:most], key=lambda e: sign * means["abcdefgh".index(e)]))
     }
 
     def of(row: dict[str, Any], column: str, end: str) -> dict[str, Any]:

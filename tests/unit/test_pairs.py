@@ -57,12 +57,7 @@ def sizes_of_replicates(result: cmp.Totals) -> Counter[str]:
 def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
     users = table({"a": [0.5, 0.25, np.nan, 2.0**61]}).assign(relevant=[True, False, True, True])
     sums = totals_of(user_rows(users), Comparison()).sums[cmp.Key("arm", "", "a", "all", METRIC)]
-    assert dict(zip(ARM_SUMS[:4], sums[:4].tolist(), strict=True)) == {
-        "users": 4,
-        "n": 3,
-        "with_relevant": 2,
-        "beyond": 1,
-    }
+    assert dict(zip(ARM_SUMS[:4], sums[:4], strict=True)) == {"users": 4, "n": 3, "with_relevant": 2, "beyond": 1}
     # The value beyond 2**60 counts, and is not summed.
     assert whole(sums, ARM_SUMS, "v") == Fraction(3, 4)
     assert whole(sums, ARM_SUMS, "vv") == Fraction(1, 4) + Fraction(1, 16)

@@ -39,15 +39,11 @@ def lists(n: int, least: int = 1, lowest: int = 0) -> st.SearchStrategy[list[Cas
     return st.randoms(use_true_random=True).map(lambda rng: random_lists(rng, n, least, lowest))
 
 
-def compare(cases: Sequence[Case], names: dict[str, str], theirs: Sequence[dict[str, float]], rule: object) -> None:
-    ours = values(cases, list(names.values()), rule)
-    for one, row, expected in zip(cases, ours, theirs, strict=True):
-        target = [expected[name] for name in names]
-        assert row == pytest.approx(target, abs=1e-12, rel=0, nan_ok=True), (
-            one,
-            dict(zip(names, row, strict=True)),
-            expected,
-        )
+def compare(cases: Sequence[Case], keys: dict[str, str], theirs: Sequence[dict[str, float]], rule: object) -> None:
+    ours = values(cases, list(keys.values()), rule)
+    for one, row, known in zip(cases, ours, theirs, strict=True):
+        own = [known[name] for name in keys]
+        assert row == pytest.approx(own, abs=1e-12, rel=0, nan_ok=True), (one, dict(zip(keys, row, strict=True)), known)
 
 
 def trec_names() -> dict[str, str]:

@@ -20,9 +20,7 @@ Shown = dict[str, dict[int, tuple[int, int]]]
 
 def table(keys: Shown, method: str, k: int, replicates: int = 99, deepest: int = 0) -> list[dict[str, object]]:
     """The rows of the result, from the sums of all keys at once."""
-    shown, clicks = (
-        np.array([[ranks.get(i + 1, (0, 0))[j] for i in range(k)] for ranks in keys.values()]) for j in (0, 1)
-    )
+    shown, clicks = (np.array([[r.get(i + 1, (0, 0))[j] for i in range(k)] for r in keys.values()]) for j in (0, 1))
     harvest = Harvest(method, k, replicates, 1)
     sums = harvest.sums(shown, clicks, np.arange(len(keys), dtype=np.uint64))
     return [dict(zip(NAMES, row, strict=True)) for row in rows_of_ranks(harvest, sums, deepest or k, 0.95)]
@@ -206,10 +204,8 @@ def test_a_row_that_chance_decides_says_so() -> None:
         "above 1, as chance or a wrong model can make it; off_policy reads it as 1"
     )
     enough = {**few, "29": {1: (4, 1), 2: (4, 1)}}
-    assert (
-        table(enough, "pivot", 2)[1]["note"]
-        == "above 1, as chance or a wrong model can make it; off_policy reads it as 1"
-    )
+    (_, row) = table(enough, "pivot", 2)
+    assert row["note"] == "above 1, as chance or a wrong model can make it; off_policy reads it as 1"
     # A Poisson weight is 0 in exp(-1) of the replicates: 370 of 1,000, with an error of 15.
     (_, alone) = table({"a": {1: (4, 2), 2: (4, 1)}}, "adjacent", 2, replicates=1_000)
     assert (alone["propensity"], alone["ci_low"], alone["ci_high"]) == (0.5, None, None)
@@ -225,11 +221,7 @@ def test_the_interval_is_that_of_replicates_made_one_by_one() -> None:
     weights = poisson_weights(np.arange(len(keys), dtype=np.uint64), 1, 99)
     replicates = []
     for replicate in range(99):
-        again = {
-            f"{name} {i}": keys[name]
-            for name, times in zip(keys, weights[:, replicate], strict=True)
-            for i in range(times)
-        }
+        again = {f"{n} {i}": keys[n] for n, k in zip(keys, weights[:, replicate], strict=True) for i in range(k)}
         replicates.append(by_definition(again, "adjacent", 3))
     low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
     assert [row["ci_low"] for row in rows] == pytest.approx(low.tolist(), rel=1e-6)

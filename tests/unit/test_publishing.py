@@ -237,10 +237,7 @@ def test_only_what_has_had_no_claim_for_a_day_is_tidied_up(tmp_path: Path) -> No
             os.utime(tmp_path / path, (now.timestamp() - hours * 3600,) * 2)
     files.write(f"_staging/{runs[26]}.claim", "{}")
     sw.remove_unclaimed(files)
-    assert {path.name for path in (tmp_path / "_staging").iterdir()} == {
-        *(runs[hours] for hours in (2, 23, 26)),
-        f"{runs[26]}.claim",
-    }
+    assert {p.name for p in (tmp_path / "_staging").iterdir()} == {*(runs[h] for h in (2, 23, 26)), f"{runs[26]}.claim"}
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {f".{runs[hours]}.json.7" for hours in (2, 23)}
 
 

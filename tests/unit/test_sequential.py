@@ -17,9 +17,7 @@ ANY = st.AnyLook(tuning_users=1_000, alpha=0.05)
 
 def of_sums(n: int, total: float, squares: float) -> st.Moments:
     """Moments as printed: users, sum, sum of squares."""
-    return st.Moments(
-        *(np.array([round(each * unit)], object) for each, unit in ((n, 1), (total, 2**60), (squares, 2**60)))
-    )
+    return st.Moments(*(np.array([round(m * unit)], object) for m, unit in ((n, 1), (total, 2**60), (squares, 2**60))))
 
 
 def lift(baseline: st.Moments, candidate: st.Moments) -> st.Estimate:

@@ -292,8 +292,6 @@ def test_a_spark_that_is_started_has_the_settings_of_the_config(monkeypatch: pyt
 
     monkeypatch.setattr(session_choice, "local_session", no_start)
     choice = session_choice.choose("spark", settings={"spark.driver.memory": "many"})
-    sentence = (
-        "^spark: Spark does not start with spark.driver.memory: .* should be a size; allowed: settings and values"
-    )
-    with pytest.raises(ConfigError, match=sentence), session_choice.session_of(choice, lambda text: None):
+    said = "^spark: Spark does not start with spark.driver.memory: .* should be a size; allowed: settings and values"
+    with pytest.raises(ConfigError, match=said), session_choice.session_of(choice, lambda text: None):
         pass

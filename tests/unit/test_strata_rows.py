@@ -52,15 +52,13 @@ def expected(rows: pd.DataFrame, lists: bool = False) -> list[float]:
 
 @pytest.mark.parametrize("lists", [False, True])
 def test_a_row_is_least_squares_on_the_experiment_and_the_strata(lists: bool) -> None:
-    rows = users()
+    log = users()
     if not lists:
         # A stratum of one user of each has the variance of the others around their strata.
-        rows = pd.concat([rows, rows.iloc[[0, 100]].assign(user=["x", "y"], stratum="single")]).drop(
-            columns="list_count"
-        )
-    row = one(rows, REQUEST, mean_over="lists" if lists else "users")
+        log = pd.concat([log, log.iloc[[0, 100]].assign(user=["x", "y"], stratum="single")]).drop(columns="list_count")
+    row = one(log, REQUEST, mean_over="lists" if lists else "users")
     names = ("difference", "standard_error", "relative_difference", "ci_low", "ci_high")
-    assert [row[f"strata_{name}"] for name in names] == pytest.approx(expected(rows, lists), rel=1e-9)
+    assert [row[f"strata_{name}"] for name in names] == pytest.approx(expected(log, lists), rel=1e-9)
     assert (row["test"], row["p_adjusted"], row["note"]) == ("strata", row["strata_p_value"], None)
     assert row["adjusted_ci_low"] == pytest.approx(row["strata_ci_low"])
     # The plain difference is another one, of other users; people read that within strata.

@@ -63,11 +63,7 @@ def test_an_environment_without_its_python_is_made_by_hand_and_fails_if_every_ch
 def pins(name: str) -> dict[str, str]:
     """Package -> version of a list of pins, for this Python."""
     lines = (ROOT / "constraints" / f"{name}.txt").read_text().splitlines()
-    expected = [
-        requirement
-        for requirement in map(Requirement, lines)
-        if not requirement.marker or requirement.marker.evaluate()
-    ]
+    expected = [one for one in map(Requirement, lines) if not one.marker or one.marker.evaluate()]
     return {requirement.name: str(requirement.specifier) for requirement in expected}
 
 
@@ -86,9 +82,7 @@ def test_the_laptop_environment_has_the_libraries_of_pages() -> None:
 def test_messages_name_packages_that_an_index_has_as_the_extras_do() -> None:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for extra, packages in PACKAGES.items():
-        (lines,) = re.findall(
-            rf"^{extra} = \[(.*?)\]$", project.replace("[connect,sql]", "(sql)"), re.MULTILINE | re.DOTALL
-        )
+        (lines,) = re.findall(rf"^{extra} = \[(.*?)\]$", project.replace("[connect,sql]", "(sql)"), re.M | re.S)
         present = [name.replace("(sql)", "[connect,sql]") for name in re.findall(r'"([^"]+)"', lines)]
         assert [name for name in present if not name.startswith("rankmetrics-spark")] == list(packages)
     # This package is on no index, so no message sends anybody there.

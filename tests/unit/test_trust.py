@@ -17,9 +17,7 @@ from tests.helpers.results import Output
 def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs: bool = False) -> rep.Figures:
     """Experiments with so many users, 40 % of them with a relevant item; ``shared`` by their two names."""
     names = "abcdefgh"[: len(users)]
-    means = [
-        mean(name) | {"n_users": n, "n_users_with_relevant": n * 2 // 5} for name, n in zip(names, users, strict=True)
-    ]
+    means = [mean(e) | {"n_users": n, "n_users_with_relevant": n * 2 // 5} for e, n in zip(names, users, strict=True)]
     compared_pairs = [(i, j) for i in range(len(users)) for j in range(i + 1, len(users)) if pairs or i == 0]
     rows = [
         compared(names[j], None, 0.0, baseline=names[i], design=design)

@@ -22,11 +22,9 @@ def doubt(control: Mapping[str, tuple[int, int]], new: Mapping[str, tuple[int, i
 
 def test_an_experiment_that_began_later_is_compared_from_there_on() -> None:
     later = {date: EVEN[date] for date in DATES[4:]}
-    said = (
-        "new has no users on 4 of the 10 days of control (2026-11-08 to 2026-11-11): compare 2026-11-12 to 2026-11-17"
-    )
-    assert doubt(EVEN, later) == said
-    assert doubt(later, EVEN) == said.replace("new", "x").replace("control", "new").replace("x", "control")
+    why = "new has no users on 4 of the 10 days of control (2026-11-08 to 2026-11-11): compare 2026-11-12 to 2026-11-17"
+    assert doubt(EVEN, later) == why
+    assert doubt(later, EVEN) == why.replace("new", "x").replace("control", "new").replace("x", "control")
     # A day in the middle leaves no period of common days.
     gap = {date: EVEN[date] for date in DATES if date != DATES[3]}
     assert doubt(EVEN, gap) == (

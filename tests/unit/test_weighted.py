@@ -67,10 +67,8 @@ def test_with_weights_of_one_every_value_is_that_of_the_plain_metric() -> None:
     for metric in METRICS:
         result = wt.WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
         assert np.abs(result - compute(batch, [metric], STANDARD)[:, 0]).max() < 1e-14, str(metric)
-    graded = batch_of(shown(0, 3, 1), shown(2, 0))
-    assert (
-        wt.WEIGHTED["dcg"](graded, np.ones(5), 3).tolist() == compute(graded, [parse("dcg@3")], STANDARD)[:, 0].tolist()
-    )
+    one = batch_of(shown(0, 3, 1), shown(2, 0))
+    assert wt.WEIGHTED["dcg"](one, np.ones(5), 3).tolist() == compute(one, [parse("dcg@3")], STANDARD)[:, 0].tolist()
 
 
 def test_precision_and_dcg_are_sums_of_weighted_relevance() -> None:
