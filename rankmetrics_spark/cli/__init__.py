@@ -200,7 +200,7 @@ def conventions(
 @main.command()
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
-    from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
+    from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
 
     options |= opts.dates_of(options["date"], options["first"], options["last"])
     request = CompareRequest(folder=folder, **options)
@@ -210,6 +210,8 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         raise err.ConfigError.of("csv_of_one_table", flags=" and ".join(flags))
     _ = request.comparison  # refused before an engine is started
     choice = opts.choose_for(folder, engine, master)
+    if request.per_user:
+        check_new_file(request.per_user, choice)
     if request.over_time:
         days, rows, metrics = opts.on_session(choice, lambda spark: development_of(spark, request))
         if style != "table":
@@ -219,6 +221,8 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     result = opts.on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         opts.note.lines(result.of_day)
+    if request.per_user:
+        opts.note.lines(f"wrote the {UNITS} of both experiments: {request.per_user}")
     rep.print_all(result, style)
 
 

@@ -1,14 +1,17 @@
 """What ``rankmetrics compare`` and ``runs`` read of earlier runs, and show."""
 
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics as mx, report as rep, sinks
 from rankmetrics_spark.cli.options import told_of
-from rankmetrics_spark.errors import ConfigError, InputError, check_known, first_sentence, without_secrets
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, Row, Rows
 
@@ -36,7 +39,7 @@ class CompareRequest(SimpleNamespace):
             document = cfg.override(document, assignment)
         section = cfg.Comparison.read(document)
         cfg.check_rules("CompareRequest", vars(self) | vars(section) | {"is_requested": section.is_requested}, {})
-        of_users = {"--losses": self.losses, "--gains": self.gains}
+        of_users = {"--losses": self.losses, "--gains": self.gains, "--per-user": self.per_user}
         if not section.baseline and (flags := [name for name, value in of_users.items() if value]):
             raise ConfigError.of("without_baseline", flags=" and ".join(flags))
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
@@ -86,6 +89,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
         tables["losses"] = comparison.largest_changes(table, section, request.losses, "loss")
     if request.gains:
         tables["gains"] = comparison.largest_changes(table, section, request.gains, "gain")
+    if request.per_user:
+        write_users(comparison.user_changes(table, section), Path(request.per_user))
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         tables["decomposition"] = comparison.decomposition(split, section, column)
@@ -96,6 +101,35 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     more += [*uneven, *sinks.unreadable_pointers(root)]
     more += rep.notes_of_runs(sinks.records_in(root) or [], pointers, dates, section)
     return rep.Compared(date, len(partitions), comparisons, shown, table.metrics, days, more)
+
+
+def check_new_file(file: str, choice: eng.Choice) -> None:
+    """Refuse, before anything is computed, a file that is there or that the engine would write on another machine."""
+    if Path(file).exists() or Path(file).is_symlink():
+        raise ConfigError(f"--per-user '{file}' is there; allowed: a new file")
+    if not Path(file).resolve().parent.is_dir():
+        raise ConfigError(f"--per-user '{file}' is in no folder; allowed: a new file in a folder that is there")
+    if not choice.here:
+        raise ConfigError.of("engine_elsewhere", file=file)
+
+
+def write_users(rows: DataFrame, file: Path) -> None:
+    """Write ``user_changes`` as one file of CSV on this machine: the engine writes it, so no user passes through here.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    order = rows.columns[: rows.columns.index("value_baseline")]
+    folder = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.resolve().parent))
+    try:
+        ordered = rows.repartition(1).sortWithinPartitions(*order)
+        ordered.write.csv(str(folder / "csv"), header=True, quoteAll=False, escape='"', nullValue="")
+        (part,) = (folder / "csv").glob("*.csv")
+        part.replace(file)
+    except OSError as error:
+        raise OutputError(f"cannot write --per-user '{file}': {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _days(partitions: Partitions, first: str, last: str | None) -> cfg.Days:

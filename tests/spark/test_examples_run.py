@@ -1,5 +1,6 @@
 """The lists of users who lost and gained most, read once more from the log: by position, by score, with judgements."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -207,17 +208,29 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
     assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}
 
 
-def test_compare_lists_losses_and_gains(call: Call, tmp_path: Path) -> None:
+def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", log_rows())
     file = config_file(log, tmp_path / "out", metrics=["ap@3", "rr"], **LENIENT)
     assert call("evaluate", "--config", file)[0] == 0
     compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
-    out, _ = ok(call, *compare, "--gains", 3, "--losses", 1, "--format", "json")
+    out, _ = ok(call, *compare, "--gains", 3, "--losses", 1, "--format", "json", "--per-user", tmp_path / "u.csv")
     result = json.loads(out)
     for name, size, user, value in (("gains", "gain", "u2", 0.5), ("losses", "loss", "u1", pytest.approx(2 / 3))):
         assert [(row["metric"], row["user_id"], row[size]) for row in result[name]] == [
             ("ap@3", user, value),
             ("rr", user, value),
         ]
-    code, _, err = call(*compare[:3], "--pairs", "all", "--gains", 1, "--losses", 1)
-    assert code == 2 and "--losses and --gains without a --baseline" in err
+    rows = list(csv.DictReader((tmp_path / "u.csv").read_text().splitlines()))
+    assert [(row["metric"], row["user_id"]) for row in rows] == [
+        (metric, user) for metric in ("ap@3", "rr") for user in ("u1", "u2", "u3", "u4")
+    ]
+    assert {(row["baseline"], row["experiment_id"]) for row in rows} == {("a", "b")}
+    values = {row["user_id"]: (float(row["value_baseline"]), float(row["difference"])) for row in rows}
+    assert values["u4"] == (1.0, -0.5) and values["u3"] == (1.0, 0.0)
+    assert [path.name for path in tmp_path.iterdir() if "u.csv" in path.name] == ["u.csv"], "nothing else is left"
+    # What is there is not replaced, and a mistake is said before anything is computed.
+    for file, problem in (("u.csv", "is there; allowed: a new file"), ("no/u.csv", "is in no folder; allowed: a new")):
+        code, _, err = call(*compare, "--per-user", tmp_path / file)
+        assert code == 2 and f"{file}' {problem}" in err
+    code, _, err = call(*compare[:3], "--pairs", "all", "--losses", 1, "--gains", 1, "--per-user", "x.csv")
+    assert code == 2 and "--losses and --gains and --per-user without a --baseline" in err

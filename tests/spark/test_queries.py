@@ -22,7 +22,9 @@ DAYS = ("2026-11-20", "2026-11-21")
 COLUMNS = {"experiment": "system", "user": "query", "item": "doc", "position": "rank", "relevance": "clicked"}
 NEW = "the users who won"
 """An experiment, whose name is data."""
-OF_DATA = re.compile(rf"{NEW}|kind=users?|report\.users\.html|columns\.user|user = query|quality\.gates\.users")
+OF_DATA = re.compile(
+    rf"{NEW}|kind=users?|report\.users\.html|columns\.user|user = query|--per-user|quality\.gates\.users"
+)
 
 
 def log() -> list[dict[str, Any]]:
