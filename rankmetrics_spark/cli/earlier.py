@@ -21,7 +21,7 @@ Partitions = dict[str, set[tuple[str, str]]]
 MOST_ROWS = 100_000
 #: Keys that change nothing of what ``--over-time`` prints.
 _NOT_OVER_TIME = ("primary", "guardrails", "margin", "effect", "families", "primary_share", "wilcoxon", "randomization",
-                  "bootstrap", "shares", "power")  # fmt: skip
+                  "bootstrap", "aa_check", "shares", "power")  # fmt: skip
 
 
 class CompareRequest(SimpleNamespace):

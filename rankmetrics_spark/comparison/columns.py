@@ -316,6 +316,26 @@ def bootstrap(rows: Compared) -> st.Floats:
     return bounds
 
 
+@statistic(needs="aa_check")
+def aa_share(rows: Compared) -> st.Floats:
+    """Share of p-values below `1 - confidence` when users change sides at random. Far from 0.05 means that the t test
+    does not fit the data. The sides of independent rows are of equal size there, so it says less about arms of very
+    different sizes.
+    """
+    share, level = np.full(len(rows.keys), np.nan), 1 - rows.request.confidence
+    n, squares = rows.both["both"].astype(float), rows.both.real("dd")
+    for i in np.flatnonzero(_resampled(rows)).tolist():
+        replicates = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
+        if replicates is None:
+            continue
+        sums = st.weighted_totals(replicates)
+        if rows.paired[i]:
+            share[i] = st.aa_share_paired(n[i : i + 1], squares[i : i + 1], sums[:1, :-1], level)[0]
+        else:
+            share[i] = st.aa_share_independent([*sums[:, -1]], sums[:, :-1], level)
+    return share
+
+
 @statistic("sample_ratio_p", needs="shares")
 def sample_ratio(rows: Compared) -> Any:
     """Chi-square test of the users of the experiments against their planned shares: fractions that add up to 1 (within

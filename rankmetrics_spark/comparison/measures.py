@@ -56,7 +56,7 @@ TIES_UNIT = 2**31
 #: Whole numbers that make up a sum of a replicate.
 LIMBS = len(st.RESAMPLING_LIMBS)
 #: Kind of replicates -> how many weighted sums it has. Keys hold them in pieces, whose number follows the kind.
-SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2}
+SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
 #: Numbers in a piece: an engine puts thousands of sums into one batch, and a key may have a million numbers.
 PIECE = 2**11
 #: Whole numbers of replicates that one process holds at most, of 8 bytes each.

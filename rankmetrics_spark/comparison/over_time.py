@@ -29,7 +29,9 @@ def over_time(table: tables.UserTable, request: cfg.Comparison, start: str | Non
     periods.refuse_other_types(table.rows)
     # A plan counts looks at the whole period, and says nothing about its parts.
     looks = "any" if request.looks == "any" else "one"
-    plain = replace(request, looks=looks, bootstrap=None, randomization=None, shares=None, wilcoxon=False)
+    plain = replace(
+        request, looks=looks, bootstrap=None, randomization=None, aa_check=None, shares=None, wilcoxon=False
+    )
     dated = replace(table, segments={_DATE_LABEL: sch.DATE}, combinations=(), within={})
     weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)

@@ -305,10 +305,13 @@ def _summands(
     has_value = ~np.isnan(table)
     v = np.where(has_value, table, 0.0)
     x, y, both = units.of_both(table, left, right)
+    one = has_value[:, left] ^ has_value[:, right]
+    either = np.where(one, v[:, left] + v[:, right], 0.0)
     return {
         # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
         "bootstrap": [("bootstrap_arm", arms, (v, has_value)), ("bootstrap_pair", names, (x, y, both))],
         "randomization": [("flips", names, (y - x, both))],
+        "aa_check": [("aa_paired", names, (y - x, both)), ("aa_independent", names, (either, either * either, one))],
     }
 
 

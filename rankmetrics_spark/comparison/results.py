@@ -30,6 +30,7 @@ def compare(
     wilcoxon: bool = False,
     randomization: bool | Mapping[str, int] | cfg.Resampling = False,
     bootstrap: bool | Mapping[str, object] | cfg.Bootstrap = False,
+    aa_check: bool | Mapping[str, int] | cfg.AaCheck = False,
     primary: str | Sequence[str | mx.Metric] = (),
     guardrails: str | Sequence[str | mx.Metric] = (),
     families: str = "split",
@@ -73,6 +74,7 @@ def compare(
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
+        aa_check: How often the t test finds a difference where there is none: true, or its keys.
         primary: The metrics that decide; by default the first gate's, else the first at its largest cut-off; no
             guardrail.
         guardrails: Metrics that must not get worse.

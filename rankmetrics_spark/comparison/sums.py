@@ -281,7 +281,7 @@ _SIZES = _SIZES.add("positive", "long").add("negative", "long")
 
 def signed_ranks(table: tables.UserTable, request: cfg.Comparison) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
-    pairs = replace(request, bootstrap=None, randomization=None)
+    pairs = replace(request, bootstrap=None, randomization=None, aa_check=None)
     plain = replace(table, before=None, covariates=(), alike=())
     sizes = _in_parts(_signed_sizes, _SIZES, plain, pairs).groupBy(*ms.KEY, "size")
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))

@@ -11,7 +11,7 @@ from rankmetrics_spark.config import Comparison, Resampling
 
 def resamplings(request: Comparison) -> dict[str, Resampling]:
     """Key of ``comparison`` -> how often it resamples the users."""
-    each = {name: getattr(request, name) for name in ("bootstrap", "randomization")}
+    each = {name: getattr(request, name) for name in ("bootstrap", "randomization", "aa_check")}
     return {name: drawn for name, drawn in each.items() if drawn is not None}
 
 
@@ -40,6 +40,8 @@ def n_cells(request: Comparison, n_experiments: int) -> int:
         "bootstrap_arm": n_experiments * n.get("bootstrap", 0),
         "bootstrap_pair": pairs * n.get("bootstrap", 0),
         "flips": pairs * n.get("randomization", 0),
+        "aa_paired": pairs * n.get("aa_check", 0),
+        "aa_independent": pairs * n.get("aa_check", 0),
     }
     return measures.LIMBS * sum(measures.SHAPES[kind] * n for kind, n in of_each.items())
 

@@ -5,6 +5,7 @@ from .assigned import of_test as of_test
 from .assigned import start_of as start_of
 from .assigned import tests as tests
 from .comparing import MOST_COVARIATES as MOST_COVARIATES
+from .comparing import AaCheck as AaCheck
 from .comparing import Bootstrap as Bootstrap
 from .comparing import Comparison as Comparison
 from .comparing import Cuped as Cuped

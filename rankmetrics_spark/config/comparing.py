@@ -41,6 +41,15 @@ class Bootstrap(Resampling):
 
 
 @dataclass(frozen=True)
+class AaCheck(Resampling):
+    """Tests between arms that differ by chance alone: how often they find a difference."""
+
+    at: ClassVar[str] = "comparison.aa_check"
+
+    replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
+
+
+@dataclass(frozen=True)
 class Cuped(options.SectionWithOptions):
     """Variance reduction with the values that the users had before the experiment: one of three is given.
 
@@ -142,6 +151,7 @@ class Comparison(options.SectionWithOptions):
         wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
+        aa_check: How often the t test finds a difference where there is none: true, or its keys.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.
         min_users: Segments with fewer users in an experiment are not compared.
@@ -179,6 +189,7 @@ class Comparison(options.SectionWithOptions):
     wilcoxon: bool = fd.key(False, fd.flag)
     randomization: Resampling | None = fd.key(None, fd.switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, fd.switched(Bootstrap))
+    aa_check: AaCheck | None = fd.key(None, fd.switched(AaCheck))
     shares: Mapping[str, float] | None = fd.key(None, fd.shares)
     power: float = fd.key(0.8, fd.number(0, 1, inclusive=False))
     min_users: int = fd.key(0, fd.count(0, 10**12))

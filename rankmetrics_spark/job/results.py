@@ -276,7 +276,7 @@ class Staged:
                        for name in ([gate.experiment] if gate.experiment else candidates)}  # fmt: skip
             if request.min_users and any(segment != sch.EVERYONE for segment, _, _ in limited - known):
                 # A gate may limit a segment that is too small to be published. Its correction counts every pair too.
-                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None)
+                every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, baseline)
                 compared += [row for row in rows if key(row) not in known]
         of_gates = gate_checks(self.config.gates, means, compared, names, candidates)

@@ -64,6 +64,8 @@ from .ratios import with_share as with_share
 from .ratios import within_strata as within_strata
 from .resampling import POISSON_COUNTS as POISSON_COUNTS
 from .resampling import RESAMPLING_LIMBS as RESAMPLING_LIMBS
+from .resampling import aa_share_independent as aa_share_independent
+from .resampling import aa_share_paired as aa_share_paired
 from .resampling import interpolated as interpolated
 from .resampling import percentile as percentile
 from .resampling import poisson_weights as poisson_weights

@@ -5,12 +5,12 @@ of the users, in any batches and on any platform. The sums are exact, so that th
 bootstrap intervals are quantiles of replicates; those of the users' values are made of a few of their order statistics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrik
+from scipy.special import bdtr, bdtrik, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import LIMB_EXPONENTS, Array, Floats, Ints, Words, limbs_of
 
@@ -160,6 +160,60 @@ def weighted_totals(sums: Array) -> Floats:
 
 def _slices(n: int, size: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, n, size))
+
+
+def aa_share_paired(n: Any, squares_total: Any, flipped_sums: Floats, alpha: float) -> Floats:
+    """A/A check of a paired design: how often the paired t test finds a difference when signs are random.
+
+    Args:
+        n: (...) users.
+        squares_total: (...) sums of the squared differences: a flip does not change them.
+        flipped_sums: (..., R) sums of the differences with random signs.
+        alpha: Level of the test, such as 0.05.
+
+    Returns:
+        (...) share of the replicates with p < alpha, close to alpha where the test holds; NaN below two users.
+    """
+    n = np.asarray(n, float)[..., None]
+    of_mean = flipped_sums**2 / np.maximum(n, 1.0)
+    spread = np.maximum(np.asarray(squares_total, float)[..., None] - of_mean, 0.0)
+    significant = (n - 1) * of_mean > stdtrit(np.maximum(n - 1, 1.0), 1 - alpha / 2) ** 2 * spread
+    return np.where(n[..., 0] < 2, np.nan, significant.mean(axis=-1))
+
+
+def aa_share_independent(totals: Sequence[Any], signed: Floats, alpha: float) -> Floats:
+    """A/A check of an independent design: how often Welch's test finds a difference when users change arms at random.
+
+    A user goes to the first arm where their sign is 1 and to the second where it is -1: arms of about the same size,
+    whatever the sizes of the experiments. Welch's test may fit arms of very different sizes worse.
+
+    Args:
+        totals: Sum of the users' values, sum of their squares, number of users; (...) each.
+        signed: (3, ..., R) the same three sums, every user with their sign in each replicate.
+        alpha: Level of the test, such as 0.05.
+
+    Returns:
+        (...) share of the replicates with p < alpha, close to alpha where the test holds. A replicate with fewer than
+        two users in an arm does not count; NaN without replicates. A standard deviation below 2**-14 counts as 0: the
+        sums of replicates are not finer.
+    """
+    everyone = np.stack([np.asarray(each, float)[..., None] for each in totals])
+    arms = np.stack([(everyone + sign * signed) / 2 for sign in (1, -1)])
+    total, squares, n = (arms[:, i] for i in range(3))
+    tested = n.min(axis=0) >= 2
+    # An arm with fewer users counts as one with two.
+    n = np.maximum(n, 2.0)
+    mean = total / n
+    variance = (squares - total * mean) / (n - 1)
+    still = variance <= 2.0**-28 * (1 + 2 * np.abs(mean))
+    errors = np.where(still, 0.0, variance) / n
+    error, weighted = errors.sum(axis=0), (errors**2 / (n - 1)).sum(axis=0)
+    freedom = np.where(weighted > 0, error**2, 1.0) / np.where(weighted > 0, weighted, 1.0)
+    # Values are cut off at 2**-30, so a difference that small is none.
+    critical = np.maximum(stdtrit(freedom, 1 - alpha / 2) * np.sqrt(error), 2.0**-29)
+    significant = tested & (np.abs(mean[0] - mean[1]) > critical)
+    count = tested.sum(axis=-1)
+    return np.where(count > 0, significant.sum(axis=-1) / np.maximum(count, 1), np.nan)
 
 
 # ---- bounds of bootstrap intervals

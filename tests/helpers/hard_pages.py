@@ -9,7 +9,7 @@ from tests.helpers import figures
 PAIRED = {
     "design": "paired", "test": "paired t", "n_users_both": 400, "wins": 230, "ties": 80, "losses": 90,
     "p_wilcoxon": 0.0004, "p_randomization": 0.0002, "bootstrap_ci_low": 0.02, "bootstrap_ci_high": 0.09,
-    "effect_size": 0.31, "cuped_difference": 0.05, "cuped_ci_low": 0.03, "cuped_ci_high": 0.07,
+    "aa_share": 0.049, "effect_size": 0.31, "cuped_difference": 0.05, "cuped_ci_low": 0.03, "cuped_ci_high": 0.07,
     "cuped_variance_reduction": 0.4,
 }  # fmt: skip
 

@@ -143,6 +143,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
             segments="country",
             bootstrap=drawn,
             randomization=drawn,
+            aa_check=drawn,
             ranks=True,
             shares={"e00": 1, "e01": 1, "e02": 1},
             margin={"ap@10": "1%", "ndcg@10": 1000},

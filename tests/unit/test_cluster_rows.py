@@ -202,7 +202,7 @@ def test_the_verdict_names_the_unit() -> None:
     assert lines[1] == expected
 
 
-@pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap"])
+@pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])
 def test_what_needs_one_value_per_user_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"comparison.cluster is household, and comparison.{name} works with one"):
         Comparison.read({"cluster": "household", name: True})

@@ -50,10 +50,10 @@ def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: 
 
 
 def test_the_defaults_of_resampling() -> None:
-    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True}).comparison
-    assert result.bootstrap and result.randomization
+    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
+    assert result.bootstrap and result.randomization and result.aa_check
     assert (result.bootstrap.replicates, result.bootstrap.seed) == (1_000, 1)
-    assert result.randomization.replicates == 9_999
+    assert (result.randomization.replicates, result.aa_check.replicates) == (9_999, 1_000)
 
 
 def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:

@@ -124,11 +124,21 @@ def test_the_randomization_test_agrees_with_scipy() -> None:
     assert row["p_randomization"] == pytest.approx(expected.pvalue, abs=5 * np.sqrt(2) * error)
 
 
+@pytest.mark.parametrize("users", ["paired", "independent"])
+def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(0, 1, 200), rng.normal(0.5, 1, 200)
+    values = us.table({"a": a, "b": b}) if users == "paired" else us.apart(a=a, b=b)
+    row = us.one(values, Comparison("a", aa_check=us.times(4_000)))
+    assert row["design"] == users
+    assert row["aa_share"] == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 4_000))
+
+
 # ---- bits
 
 
 def everything(users: pd.DataFrame, totals: cmp.Totals | None = None) -> Any:
-    request = Comparison("a", pairs="all", bootstrap=us.times(99), randomization=us.times(99))
+    request = Comparison("a", pairs="all", bootstrap=us.times(99), randomization=us.times(99), aa_check=us.times(99))
     whole = us.question(request, earlier=True, shares={"a": 1, "b": 1})
     result = cmp.comparison_rows(totals or us.totals_of(us.user_rows(users, segments=["country"]), request), whole)
     return {key: {name: repr(value) for name, value in row.items()} for key, row in us.by_key(result).items()}
@@ -147,7 +157,7 @@ def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
     rows = everything(users)
     assert everything(users.sample(frac=1, random_state=3)) == rows
     part = users["user"].map(lambda name: int(name[1:]) % 4)
-    request = Comparison("a", pairs="all", bootstrap=us.times(99), randomization=us.times(99))
+    request = Comparison("a", pairs="all", bootstrap=us.times(99), randomization=us.times(99), aa_check=us.times(99))
     added = cmp.Totals()
     for i in (3, 0, 2, 1):
         result = us.totals_of(us.user_rows(users[part == i], segments=["country"]), request)

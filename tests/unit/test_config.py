@@ -277,7 +277,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "families": "split", "primary_share": None, "margin": None, "effect": None, "design": "auto",
                        "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "trigger": None, "cap": None, "strata": [], "covariates": [],
-                       "wilcoxon": False, "randomization": None, "bootstrap": None, "shares": None,
+                       "wilcoxon": False, "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
                        "period": None, "target": "population"},
         "gates": [],

@@ -13,7 +13,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
 from tests.helpers.users import METRIC, apart, compared, one, table, times, values
 
-REPLICATES = Comparison("a", bootstrap=times(400), randomization=times(300))
+REPLICATES = Comparison("a", bootstrap=times(400), randomization=times(300), aa_check=times(300))
 
 
 # ---- hostile users
@@ -28,7 +28,7 @@ def test_identical_experiments_differ_by_0_with_p_1() -> None:
     nothing = ("bootstrap_ci_low", "bootstrap_ci_high", "minimum_detectable_effect", "relative_ci_low")
     assert np.isnan([row[name] for name in nothing]).all()
     assert [row[name] for name in ("p_value", "p_adjusted", "p_wilcoxon", "p_randomization")] == [1] * 4
-    assert (row["better"], row["note"], row["ties"]) == (None, None, 20)
+    assert (row["better"], row["note"], row["ties"], row["aa_share"]) == (None, None, 20, 0)
     assert np.isnan(row["effect_size"]) and np.isnan(row["users_needed"])
 
 
@@ -98,7 +98,7 @@ def test_bootstrap_intervals_grow_with_the_values() -> None:
 def untested(row: dict[str, Any]) -> None:
     for name in ("p_value", "p_adjusted", "ci_low", "standard_error", "minimum_detectable_effect", "users_needed"):
         assert np.isnan(row[name]), name
-    for name in ("p_randomization", "bootstrap_ci_low", "bootstrap_ci_high"):
+    for name in ("p_randomization", "bootstrap_ci_low", "bootstrap_ci_high", "aa_share"):
         assert np.isnan(row.get(name, np.nan)), name
     assert row["better"] is None
     assert row["n_comparisons"] == 0
@@ -305,7 +305,7 @@ def test_replicates_are_left_out_where_the_cut_off_would_be_seen() -> None:
     a, b = (1e-8 * side for side in values(40))
     row = one(table({"a": a, "b": b}), REPLICATES)
     assert 0 < row["p_value"] < 1
-    assert np.isnan(row["bootstrap_ci_low"]) and np.isnan(row["p_randomization"])
+    assert np.isnan([row[name] for name in ("bootstrap_ci_low", "p_randomization", "aa_share")]).all()
 
 
 # ---- users of more than one experiment

@@ -284,7 +284,7 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     assert [column.header for column in columns][1:3] == ["users", "lists"] and [*columns[2].cells] == ["1,234"]
 
 
-@pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap"])
+@pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])
 def test_what_needs_one_value_per_user_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"mean_over is lists, and comparison\.{name} works with one value per user"):
         Comparison.read({"baseline": "a", "mean_over": "lists", name: True})

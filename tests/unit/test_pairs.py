@@ -17,7 +17,7 @@ from tests.helpers.messages import json_cases
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
 
 ARM_SUMS, PAIR_SUMS = cmp.KINDS["arm"].columns, cmp.KINDS["pair"].columns
-EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134))
+EVERYTHING = Comparison("a", pairs="all", bootstrap=times(130), randomization=times(134), aa_check=times(129))
 
 
 def whole(sums: Any, names: tuple[str, ...], kind: str) -> Fraction:
@@ -89,13 +89,16 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
     wide = users.pivot(index="user", columns="experiment", values=METRIC)
     keys = keys_of(wide.index)
     weights = poisson_weights(keys, 1, 130).astype(float)
-    signs = random_signs(keys, 1, 134).astype(float)
+    signs, moves = (np.hstack([random_signs(keys, 1, n), np.ones((len(keys), 1))]) for n in (134, 129))
     a, b, d = wide["a"].to_numpy(), wide["b"].to_numpy(), (wide["b"] - wide["a"]).to_numpy()
-    both = ~np.isnan(d)
+    both, one = ~np.isnan(d), np.isnan(a) ^ np.isnan(b)
+    alone = np.where(one, np.nan_to_num(a) + np.nan_to_num(b), 0)
     for kind, baseline, drawn, columns in (
         ("bootstrap_arm", "", weights, (b, ~np.isnan(b))),
         ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
-        ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
+        ("flips", "a", signs, (d, both)),
+        ("aa_paired", "a", moves, (d, both)),
+        ("aa_independent", "a", moves, (alone, alone**2, one)),
     ):
         sums = weighted_totals(result(cmp.Key(kind, baseline, "b", "all", METRIC)))
         for each, column in zip(sums, columns, strict=True):
@@ -185,12 +188,13 @@ def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
     [
         EVERYTHING,
         Comparison("a", bootstrap=times(130)),
-        Comparison("a", candidates=("c",), randomization=times(134)),
-        Comparison(pairs="all", randomization=times(129)),
+        Comparison("a", candidates=("c",), randomization=times(134), aa_check=times(129)),
+        Comparison(pairs="all", aa_check=times(129)),
     ],
 )
 def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Comparison) -> None:
     users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
+    # Some users are in one of two experiments alone, as the A/A check of different users wants them.
     result = totals_of(user_rows(users[users.index % 5 > 0]), request_)
     assert cmp.n_cells(request_, 4) == sum(sizes_of_replicates(result).values()) == result.n_cells
 
@@ -243,8 +247,9 @@ def test_the_limbs_of_a_square_hold_that_of_the_largest_difference() -> None:
 
 
 def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
-    request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99))
+    request = Comparison("a", pairs="all", bootstrap=times(100), randomization=times(99), aa_check=times(100))
     rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
-    # Three experiments, one pair; flips have one more: the users as they are.
+    # Three experiments; one pair has users in both, three have some in one. Signs have one more: the users as they are.
     kinds = sizes_of_replicates(totals_of(user_rows(rows), request))
-    assert kinds == {"bootstrap_arm": 3 * 3 * 2 * 100, "bootstrap_pair": 3 * 3 * 100, "flips": 3 * 2 * 100}
+    assert kinds == {"bootstrap_arm": 3 * 3 * 2 * 100, "bootstrap_pair": 3 * 3 * 100, "flips": 3 * 2 * 100,
+                     "aa_paired": 3 * 2 * 101, "aa_independent": 2 * 3 * 3 * 101}  # fmt: skip

@@ -130,3 +130,37 @@ def test_the_percentile_interval_of_a_skewed_mean_covers_as_documented(users: in
         bounds = st.percentile(bootstrapped(rng.beta(1, 3, (users, at_once)), seed, 1_000), 0.95)
         covered += ((bounds[0] <= 0.25) & (bounds[1] >= 0.25)).sum() / DRAWS
     assert low <= covered <= high
+
+
+def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
+    differences = np.random.default_rng(9).exponential(1, (3, 15)) - 0.5
+    drawn = st.random_signs(some_keys(15), 1, 400)
+    flipped = st.weighted_totals(st.weighted_sums(drawn, differences.T)).T
+    result = st.aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
+    p = stats.ttest_1samp(differences[:, None, :] * drawn.T[None], 0, axis=2).pvalue
+    assert result.tolist() == (p < 0.05).mean(axis=1).tolist()
+
+
+def share_of_arms(values: Floats, drawn: Any, level: float = 0.05) -> float:
+    """The A/A check of an independent design, for one group of (n,) values."""
+    columns = np.stack([values, values**2, np.ones(len(values))], axis=1)
+    signed = st.weighted_totals(st.weighted_sums(drawn, columns)).T
+    return float(st.aa_share_independent([*columns.sum(axis=0)], signed, level))
+
+
+def test_the_aa_check_of_an_independent_design_counts_the_tests_of_scipy() -> None:
+    values, drawn = np.random.default_rng(10).exponential(1, 40), st.random_signs(some_keys(40), 1, 300)
+    p = [stats.ttest_ind(values[each > 0], values[each < 0], equal_var=False).pvalue for each in drawn.T]
+    assert share_of_arms(values, drawn, 0.1) == (np.array(p) < 0.1).mean()
+
+
+def test_the_aa_check_of_values_without_spread_finds_nothing() -> None:
+    for constant in (0.0, 0.7, 1 / 3):
+        assert share_of_arms(np.full(30, constant), st.random_signs(some_keys(30), 1, 200)) == 0
+    assert st.aa_share_paired(30, 0.0, np.zeros(200), 0.05) == 0
+
+
+def test_the_aa_check_needs_two_users_in_each_arm() -> None:
+    assert np.isnan(st.aa_share_paired(np.array([1, 0]), np.ones(2), np.ones((2, 50)), 0.05)).all()
+    for n in (0, 1, 3):
+        assert np.isnan(share_of_arms(np.arange(float(n)), st.random_signs(some_keys(n), 1, 50)))
