@@ -165,9 +165,7 @@ def typed(row: Row, whole: bool) -> Row:
     """The row as a table of whole ranks and grades can hold it: what is no whole number of 64 bits is missing."""
     if not whole:
         return row
-    position, relevance = (
-        None if value is None or not math.isfinite(value) else int(value) for value in (row.position, row.relevance)
-    )
+    position, relevance = (None if v is None or not math.isfinite(v) else int(v) for v in (row.position, row.relevance))
     return row._replace(position=position, relevance=relevance)
 
 
@@ -281,11 +279,7 @@ def one_list(rows: list[Row], pool: dict[str, float] | None, case: Case) -> One:
     judged = (
         None
         if pool is None
-        else [
-            grade
-            for item, grade in pool.items()
-            for _ in range(max(1, shown[item]) if case.rule.duplicates == "count" else 1)
-        ]
+        else [g for i, g in pool.items() for _ in range(max(1, shown[i]) if case.rule.duplicates == "count" else 1)]
     )
     rows = _condensed(rows, case) if case.rule.unjudged == "removed" else rows
     if case.by_position:
@@ -305,10 +299,7 @@ def _condensed(rows: list[Row], case: Case) -> list[Row]:
     if not case.by_position:
         return judged
     unjudged = [row.position or 0 for row in rows if math.isnan(_grade(row))]
-    return [
-        row._replace(position=(row.position or 0) - sum(rank < (row.position or 0) for rank in unjudged))
-        for row in judged
-    ]
+    return [r._replace(position=(r.position or 0) - sum(rank < (r.position or 0) for rank in unjudged)) for r in judged]
 
 
 def _grade(row: Row) -> float:

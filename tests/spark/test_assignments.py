@@ -65,12 +65,8 @@ def test_golden_tests_have_the_users_and_means_of_plain_loops(spark: SparkSessio
     given: dict[str, Any] = {"columns": {"position": "slot"}, "list": "request_id"}
     log = golden("impressions")
     if shape == "events":
-        given |= {
-            "events": golden("events"),
-            "event_columns": EVENTS["columns"],
-            "grades": EVENTS["grades"],
-            "within": "1h",
-        }
+        given |= {"events": golden("events"), "event_columns": EVENTS["columns"]}
+        given |= {"grades": EVENTS["grades"], "within": "1h"}
     else:
         log = [json.loads(line) for line in (GOLDEN / "nested.jsonl").read_text().splitlines()]
         given["columns"] = {"items": "results", "item": "id", "relevance": "grade"}

@@ -78,11 +78,8 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
 def test_the_sample_ratio_is_judged_where_the_shares_are_known(spark: SparkSession, tmp_path: Path) -> None:
     """95 users of a and 5 of b, where half of them should be in each: p is far below 0.001."""
     rows = [shown for u in range(100) for shown in a_list([1, 0], f"u{u}", "a" if u < 95 else "b")]
-    request, log, out = (
-        {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}},
-        parquet(tmp_path / "log", rows),
-        tmp_path / "o",
-    )
+    request, out = {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}}, tmp_path / "o"
+    log = parquet(tmp_path / "log", rows)
     with pytest.raises(QualityError) as caught:
         run(spark, config(log, out, comparison=request))
     assert str(caught.value) == (

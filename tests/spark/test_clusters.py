@@ -45,13 +45,11 @@ def influence(impressions: pd.DataFrame, name: str, over: str = "user") -> Any:
 
 @pytest.mark.parametrize("over", ["user", pytest.param("list", marks=pytest.mark.slow)])
 def test_errors_are_those_of_households(spark: SparkSession, over: str) -> None:
-    impressions = log(lists=3)
+    rows = log(lists=3)
     shape: dict[str, Any] = {"cluster": "household", "mean_over": f"{over}s"}
-    result = evaluate(
-        spark.createDataFrame(impressions), ["p@3"], columns=COLUMNS, list="request", baseline="a", **shape
-    )
+    result = evaluate(spark.createDataFrame(rows), ["p@3"], columns=COLUMNS, list="request", baseline="a", **shape)
     (row,) = result.comparisons.collect()
-    parts = [influence(impressions, name, over) for name in "ab"]
+    parts = [influence(rows, name, over) for name in "ab"]
     expected = stats.ttest_ind(parts[1], parts[0], equal_var=False)
     interval = CompareMeans.from_data(parts[1], parts[0]).tconfint_diff(usevar="unequal")
     assert (row["n_users"], row["n_members_baseline"], row["n_members_candidate"]) == (40, 60, 60)
@@ -117,17 +115,16 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
             "evaluation_date": day,
             "sink": {"path": str(tmp_path / "out")},
         })  # fmt: skip
-        outcome = run(spark, config)
+        done = run(spark, config)
     both = pd.concat([part.assign(request=day) for day, part in days.items()])
     expected = stats.ttest_ind(influence(both, "b"), influence(both, "a"), equal_var=False)
-    assert outcome.comparisons is not None
-    (row,) = outcome.comparisons.collect()
+    assert done.comparisons is not None
+    (row,) = done.comparisons.collect()
     assert row["p_value"] == pytest.approx(expected.pvalue, rel=1e-9)
     assert (
-        "Errors are by household: 20 clusters of 60 users in a, 20 clusters of 60 users in b"
-        in outcome.record["verdict"]
+        "Errors are by household: 20 clusters of 60 users in a, 20 clusters of 60 users in b" in done.record["verdict"]
     )
-    of_day = {each["experiment_id"]: each for each in outcome.experiment_metrics.collect()}
+    of_day = {each["experiment_id"]: each for each in done.experiment_metrics.collect()}
     values = influence(days["2026-11-21"], "a")
     half = stats.t.ppf(0.975, 19) * stats.sem(values)
     assert of_day["a"]["ci_high"] - of_day["a"]["mean"] == pytest.approx(half, rel=1e-9)

@@ -229,8 +229,6 @@ def test_workers_of_another_python_are_one_sentence_with_the_variable_to_set(tmp
     (tmp_path / "python3").chmod(0o755)
     environment = spark_environment(PATH=f"{tmp_path}:{os.environ['PATH']}", PYTHONPATH=str(ROOT))
     del environment["PYSPARK_PYTHON"], environment["PYSPARK_DRIVER_PYTHON"]
-    done = ran([sys.executable, "-c", OF_ANOTHER_PYTHON], tmp_path, environment)
-    assert done.stdout.startswith("Spark's workers run another Python than this process: No module named '"), (
-        done.stderr
-    )
-    assert f"; allowed: PYSPARK_PYTHON={sys.executable} in the environment before" in done.stdout
+    end = ran([sys.executable, "-c", OF_ANOTHER_PYTHON], tmp_path, environment)
+    assert end.stdout.startswith("Spark's workers run another Python than this process: No module named '"), end.stderr
+    assert f"; allowed: PYSPARK_PYTHON={sys.executable} in the environment before" in end.stdout

@@ -73,9 +73,7 @@ def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSes
     only_faulty = [row for row in rows if row["experiment_id"] == "c"]
     assert all(row["n_users"] == 0 and row["ap@10"] is None for row in only_faulty)
     without_faults = compare_conventions(log(spark), None, BY_SCORE)
-    assert [row for row in rows if row["experiment_id"] == "b"] == [
-        r for r in without_faults if r["experiment_id"] == "b"
-    ]
+    assert [r for r in rows if r["experiment_id"] == "b"] == [r for r in without_faults if r["experiment_id"] == "b"]
 
 
 def test_side_by_side_counts_the_faulty_judgements(call: Call, spark: SparkSession, tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ def test_the_days_of_a_demo_are_evaluated_one_by_one(tmp_path: Path, call: Call)
     out, err = ok(call, "demo", "--output", tmp_path, "--users", "600", "--days", "2", "--format", "json")
     log = pd.read_parquet(tmp_path / "input" / "impressions", filters=[("event_date", "=", "2026-11-09")])
     users = log.groupby("variant")["user_id"].nunique().to_dict()
-    assert {
-        row["experiment_id"]: row["n_users"] for row in json.loads(out)["means"] if row["segment"] == "all"
-    } == users
+    assert {r["experiment_id"]: r["n_users"] for r in json.loads(out)["means"] if r["segment"] == "all"} == users
     published = sorted(path.stem for path in (tmp_path / "published").glob("*.json"))
     assert published == ["2026-11-08", "2026-11-09"]
     assert "2026-11-08 to 2026-11-09; true difference of NDCG@10 to control: candidate_a +" in err

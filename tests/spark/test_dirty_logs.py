@@ -170,8 +170,7 @@ def test_a_log_with_a_row_per_list_gives_the_bits_of_its_items(logs: dict[bool, 
     for key, row in expected.items():
         assert {name: bits(actual[key][name]) for name in row} == {name: bits(each) for name, each in row.items()}, key
     left = [
-        Counter(map(tuple, result.quarantine.drop(*[] if case.session else ["session"]).collect()))
-        for result in (nested, flat)
+        Counter(map(tuple, r.quarantine.drop(*[] if case.session else ["session"]).collect())) for r in (nested, flat)
     ]
     assert left[0] == left[1]
     assert _counted(nested) == _counted(flat)

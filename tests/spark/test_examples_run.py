@@ -109,10 +109,8 @@ def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the
 
 def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row for user in range(6) for row in a_list([user % 2, 1], f"u{user}", "ab"[user // 3])]
-    result = examples(
-        spark, tmp_path, source={"path": str(parquet(tmp_path / "apart", rows))}, comparison={"baseline": "a"}
-    )
-    assert (result.note, [*result.changes], [*result.lists]) == (
+    done = examples(spark, tmp_path, source={"path": str(parquet(tmp_path / "b", rows))}, comparison={"baseline": "a"})
+    assert (done.note, [*done.changes], [*done.lists]) == (
         "Each user has seen one experiment, so none has lost or gained.", [], [],
     )  # fmt: skip
 
@@ -160,17 +158,9 @@ def test_report_reads_lists_of_a_finished_run_from_its_log_and_says_if_it_is_gon
 
 @pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call, tmp_path: Path) -> None:
-    judged = [
-        {"user_id": "u1", "item_id": "i1", "relevance": 1.0},
-        {"user_id": "u1", "item_id": "i2", "relevance": 0.0},
-    ]
-    shown = {"a": ("i1", "i2"), "b": ("new", "i1")}
-    rows = [
-        (f"u{user}", name, item, rank)
-        for user in (1, 2)
-        for name, items in shown.items()
-        for rank, item in enumerate(items, 1)
-    ]
+    judged = [{"user_id": "u1", "item_id": f"i{n}", "relevance": 2.0 - n} for n in (1, 2)]
+    seen = {"a": ("i1", "i2"), "b": ("new", "i1")}
+    rows = [(f"u{u}", name, i, rank) for u in (1, 2) for name, items in seen.items() for rank, i in enumerate(items, 1)]
     pd.DataFrame(rows, columns=["user_id", "experiment_id", "item_id", "position"]).to_parquet(tmp_path / "log.parquet")
     pd.DataFrame([j | {"user_id": f"u{n}"} for n in (1, 2) for j in judged]).to_parquet(tmp_path / "truth.parquet")
     columns = {"experiment": "experiment_id", "user": "user_id", "item": "item_id", "position": "position"}
@@ -178,15 +168,13 @@ def test_the_page_says_what_unjudged_items_could_change_or_how_to_ask(call: Call
     more: dict[str, Any] = {"judgements": truth, "metrics": ["p@2"], "comparison": {"baseline": "a"}}
     file = config_file(tmp_path / "log.parquet", tmp_path / "out", source={"columns": columns}, **more)
     ok(call, "evaluate", "--config", file)
-    page, texts = tmp_path / "page.html", []
+    page, said = tmp_path / "page.html", []
     for more in ((), ("--examples", "1")):
         ok(call, "report", "--input", tmp_path / "out", "--html", page, *more)
-        texts.append(page.read_text(encoding="utf-8"))
+        said.append(page.read_text(encoding="utf-8"))
     # Each user is shown one unjudged item, in b alone: were it relevant, b would have 2 of 2, and a has 1.
-    assert (
-        "rankmetrics unjudged --config FILE says what" in texts[0] and "rankmetrics unjudged --config" not in texts[1]
-    )
-    assert "whatever the labels of the 2 unjudged items are: ahead by up to 0.5." in texts[1]
+    assert "rankmetrics unjudged --config FILE says what" in said[0] and "rankmetrics unjudged --config" not in said[1]
+    assert "whatever the labels of the 2 unjudged items are: ahead by up to 0.5." in said[1]
 
 
 def test_nothing_is_read_again_unless_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ import yaml
 from tests.helpers.commands import Call
 
 FIELD = Path(__file__).parent / "field"
-EXPECTED: dict[str, Any] = {
-    name: each["means"] for name, each in json.loads((FIELD / "expected.json").read_text()).items()
-}
+EXPECTED: dict[str, Any] = {n: e["means"] for n, e in json.loads((FIELD / "expected.json").read_text()).items()}
 """Shape -> experiment -> metric -> mean, by plain loops; null where there is no ranking."""
 RIGHT = ""
 WAYS: list[Any] = yaml.safe_load((FIELD / "ways.yaml").read_text(encoding="utf-8"))

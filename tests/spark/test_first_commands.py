@@ -193,9 +193,7 @@ def test_a_shell_completes_commands_options_and_keys() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", *(pytest.param(each, marks=pytest.mark.slow) for each in ("zsh", "fish"))])
 def test_the_page_of_completion_has_the_line_of_each_shell(shell: str, tmp_path: Path) -> None:
-    (command,) = (
-        line for block in blocks("sh", COMPLETION) for line in block.splitlines() if f"{shell}_source" in line
-    )
+    (command,) = (line for part in blocks("sh", COMPLETION) for line in part.splitlines() if f"{shell}_source" in line)
     variable, source = re.findall(r"(_\w+)=(\w+)", command)[0]
     environment = os.environ | {"PYTHONPATH": str(ROOT), variable: source, "PATH": os.environ["PATH"]}
     program = "import sys; from rankmetrics_spark.__main__ import main; sys.argv[0] = 'rankmetrics'; main()"

@@ -34,9 +34,7 @@ OF_A_RUN = {"run_id"}
 def ids_file(folder: Path, *ids: str) -> str:
     """A file of ids with blanks, duplicates and one that is in no table."""
     path = folder / "ids.txt"
-    path.write_text(
-        "\ufeff" + "\r\n".join(["", *ids[1:], "  ", f" {ids[0]} ", *ids[1:], "nobody"]) + "\n", encoding="utf-8"
-    )
+    path.write_text("\ufeff" + "\r\n".join(["", *ids[1:], "  ", f" {ids[0]} ", *ids[1:], "nobody"]) + "\n", "utf-8")
     return str(path)
 
 
@@ -90,11 +88,7 @@ def rows_of(spark: SparkSession, out: Path, table: str, without: set[str] = OF_A
 
 def records(out: Path) -> dict[str, dict[str, Any]]:
     """Date -> the record of its run."""
-    return {
-        each["evaluation_date"]: each
-        for path in (out / "runs").glob("*.json")
-        for each in [json.loads(path.read_text())]
-    }
+    return {r["evaluation_date"]: r for p in (out / "runs").glob("*.json") for r in [json.loads(p.read_text())]}
 
 
 def without_runs(value: Any) -> Any:

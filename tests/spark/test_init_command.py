@@ -157,11 +157,9 @@ def test_force_replaces_a_config_and_the_schema_lies_beside_it(call: Call, log: 
 def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, log: Path, tmp_path: Path) -> None:
     log.write_text(log.read_text().replace(";a;", ";x;").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml")
-    message = " ".join(err.split())
-    assert (
-        code == 0 and "not asked without a terminal: which experiment is the baseline (nothing is compared; " in message
-    )
-    assert "--baseline b, or another of b, x) not asked without a terminal: which grades are relevant (all " in message
+    said = " ".join(err.split())
+    assert code == 0 and "not asked without a terminal: which experiment is the baseline (nothing is compared; " in said
+    assert "--baseline b, or another of b, x) not asked without a terminal: which grades are relevant (all " in said
     more = ("--baseline", "x", "--relevant-from", "3")
     code, _, err = call("init", log, "-o", tmp_path / "second.yaml", *more)
     assert (code, "not asked" in err) == (0, False)

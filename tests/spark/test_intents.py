@@ -112,9 +112,7 @@ def test_of_items_with_equal_gain_the_highest_id_is_first_in_the_ideal_list(spar
     rows = [
         row
         for user, ids in (("greedy", "cab"), ("best", "acb"))
-        for row in a_list(
-            *((item, 1, [*names]) for item, names in zip(ids, ("xz", "xy", "zw"), strict=True)), user=user
-        )
+        for row in a_list(*((i, 1, [*names]) for i, names in zip(ids, ("xz", "xy", "zw"), strict=True)), user=user)
     ]
     judged = [Judged(row.user_id, row.item_id, 1, row.category) for row in rows]
     expected = {"greedy": [1.0], "best": [pytest.approx((2 + 3 / 2 / log2(3)) / (2 + 2 / log2(3)))]}
@@ -349,9 +347,7 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
         row
         for experiment, intents in lists.items()
         for user in "uvw"
-        for row in a_list(
-            *((item, 1, [name]) for item, name in zip("abc", intents, strict=True)), user=user, experiment=experiment
-        )
+        for row in a_list(*((i, 1, [n]) for i, n in zip("abc", intents, strict=True)), user=user, experiment=experiment)
     ]
     log_of(spark, rows).write.parquet(str(tmp_path / "log"))
     more: dict[str, Any] = {"report": str(tmp_path / "report.html")} if has_page_libraries() else {}

@@ -253,13 +253,11 @@ def test_balanced_interleaving_gives_credit_as_in_the_paper(spark: SparkSession)
 
 def test_ranks_from_0_and_as_texts_are_the_same_ranks(spark: SparkSession) -> None:
     shown = [("u", 1, 0, 1, 3), ("u", 2, 1, 3, 1), ("u", 3, 0, 2, None), ("v", 1, 1, 1, 2), ("v", 2, 0, None, 1)]
-    table = spark.createDataFrame(shown, "user_id string, position int, relevance int, a int, b int")
-    moved = table.selectExpr(
-        "user_id", "position - 1 AS position", "relevance", "string(a - 1) AS a", "double(b - 1) AS b"
-    )
+    log = spark.createDataFrame(shown, "user_id string, position int, relevance int, a int, b int")
+    new = log.selectExpr("user_id", "position - 1 AS position", "relevance", "string(a - 1) AS a", "double(b - 1) AS b")
     ranks = {"A": "a", "B": "b"}
-    (row,) = interleaving(table, ranks=ranks).collect()
-    (other,) = interleaving(moved, ranks=ranks, first_rank=0).collect()
+    (row,) = interleaving(log, ranks=ranks).collect()
+    (other,) = interleaving(new, ranks=ranks, first_rank=0).collect()
     assert row == other
     # In u, k is 1: B has the clicked item first. In v, A has it first.
     numbers = {"lists_a": 1, "lists_b": 1, "clicks_a": 1, "clicks_b": 1, "slots_a": 2, "slots_b": 0}

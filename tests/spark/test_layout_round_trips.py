@@ -53,9 +53,7 @@ def _plain(value: object) -> object:
 def test_a_layout_unpacks_the_relevant_rows_that_it_packed(spark: SparkSession, layout: Layout) -> None:
     packed = ranking.packed(typed(spark, LISTS), COLUMNS, layout, repeats=True)
     result = unpacked(packed, layout)
-    assert result == {
-        user: (len(rows), {rank: float(grade) for _, rank, grade in rows if grade > 0}) for user, rows in LISTS.items()
-    }
+    assert result == {u: (len(rows), {r: float(g) for _, r, g in rows if g > 0}) for u, rows in LISTS.items()}
 
 
 def test_the_recheck_unpacks_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:

@@ -59,10 +59,7 @@ LISTS = {
 def test_every_layout_gives_the_same_bits_and_the_defined_values(spark: SparkSession, convention: Any) -> None:
     log = [Shown("a", user, *row) for user, rows in LISTS.items() for row in rows] + random_log(seed=1)
     data = impressions(spark, log)
-    tables = {
-        layout: evaluate(data, METRICS, layout=layout, convention=convention).user_metrics.collect()
-        for layout in LAYOUTS
-    }
+    tables = {one: evaluate(data, METRICS, layout=one, convention=convention).user_metrics.collect() for one in LAYOUTS}
     # A layout may miss a repeat that changes no value, so n_shown and n_repeated may differ.
     masks, relevant, rows = (exact(table, ["n_shown", "n_repeated"]) for table in tables.values())
     assert masks == rows

@@ -92,15 +92,10 @@ def test_a_run_that_fails_a_gate_sends_fail_with_its_sentence_and_the_gate(
     assert fail["run"]["facets"]["errorMessage"]["message"] == f"MetricGateError: {record['error']['message']}"
     assert fail["run"]["runId"] == record["lineage"]["run_id"]
     assert fail["outputs"] == []
-    first = fail["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"][0]
-    assert (first["assertion"], first["success"], first["severity"], first["name"]) == (
-        "min",
-        False,
-        "error",
-        "min a ap@3",
-    )
+    row = fail["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"][0]
+    assert (row["assertion"], row["success"], row["severity"], row["name"]) == ("min", False, "error", "min a ap@3")
     # AP of a is 1/2 for one user and 0 for the other.
-    assert (first["actual"], first["expected"]) == ("0.25", "0.3")
+    assert (row["actual"], row["expected"]) == ("0.25", "0.3")
 
 
 @pytest.mark.slow
@@ -153,9 +148,7 @@ def test_the_endpoint_may_be_that_of_the_environment(
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", endpoint.url)
     run(spark, config_of(tmp_path, None))
-    assert [(event["job"]["namespace"], event["job"]["name"]) for event in endpoint.events] == [
-        ("default", "rankmetrics")
-    ] * 2
+    assert [(e["job"]["namespace"], e["job"]["name"]) for e in endpoint.events] == [("default", "rankmetrics")] * 2
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "true")
     assert "lineage" not in run(spark, config_of(tmp_path, endpoint.url)).record
     assert len(endpoint.events) == 2
@@ -167,9 +160,7 @@ def test_without_an_endpoint_nothing_is_sent_and_nothing_is_said(spark: SparkSes
 
 
 @needs_client
-@pytest.mark.parametrize(
-    "trouble", ["nobody listens", *(slow(each) for each in ("it answers with errors", "no address"))]
-)
+@pytest.mark.parametrize("trouble", ["nobody listens", *(slow(e) for e in ("it answers with errors", "no address"))])
 def test_an_endpoint_in_trouble_costs_a_run_one_warning(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:

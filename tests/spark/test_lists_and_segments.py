@@ -290,11 +290,8 @@ def test_times_without_a_zone_and_dates_are_their_own_text(spark: SparkSession, 
 @pytest.mark.parametrize("of", ["UTC", None])
 def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_path: Path, of: str | None) -> None:
     log = at_times([1_000_000_001, 1_500_000_000], pa.timestamp("ns", of))
-    users = evaluate(log, "rr", columns={"user": "at"}).user_metrics.collect()
-    assert {row["user_id"]: row["rr"] for row in users} == {
-        "1970-01-01 00:00:01.000000001": 1,
-        "1970-01-01 00:00:01.5": 1 / 4,
-    }
+    got = evaluate(log, "rr", columns={"user": "at"}).user_metrics.collect()
+    assert {r["user_id"]: r["rr"] for r in got} == {"1970-01-01 00:00:01.000000001": 1, "1970-01-01 00:00:01.5": 1 / 4}
     assert evaluate(at_times([1, 2], pa.timestamp("ns", of)), "rr", list="at").to_pandas()["mean"].tolist() == [5 / 8]
     pq.write_table(log, tmp_path / "log.parquet", version="2.6")
     why = "'at' has (times that differ by less than a microsecond|type timestamp.*), which the engine .* cannot"

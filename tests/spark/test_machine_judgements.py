@@ -362,17 +362,15 @@ def test_a_pilot_that_says_nothing_is_refused(spark: SparkSession) -> None:
 @pytest.mark.parametrize("arms", [1, 2], ids=["paired", "independent"])
 def test_the_rows_of_100_judges_are_those_of_the_simulation(spark: SparkSession, arms: int) -> None:
     rng, draws, users, known = np.random.default_rng(8), 4, [], {}
-    for judge, (n, size, *rest) in enumerate(profiles()):
+    for j, (n, size, *rest) in enumerate(profiles()):
         sides = drawn_sides(rng, (draws, n + size), arms, *rest)
         each = [many_means(h, f, n) for h, f in sides]
         sums = np.sum([(mean * (1 - 2 * side), *error) for side, (mean, *error) in enumerate(each)], axis=0)
-        known |= {
-            f"draw={judge}.{i}": (-sums[0, i] if arms == 2 else sums[0, i], sums[1:, i].sum()) for i in range(draws)
-        }
+        known |= {f"draw={j}.{i}": (-sums[0, i] if arms == 2 else sums[0, i], sums[1:, i].sum()) for i in range(draws)}
         for name, (h, f) in zip("ab", sides if arms == 2 else [[np.zeros_like(sides[0][0])] * 2, *sides], strict=True):
             h = np.where(np.arange(n + size) < n, h, np.nan)
-            ids = [f"{name * (arms - 1)}{judge}.{i}" for i in range(h.size)]
-            draw = np.repeat([f"{judge}.{i}" for i in range(draws)], n + size)
+            ids = [f"{name * (arms - 1)}{j}.{i}" for i in range(h.size)]
+            draw = np.repeat([f"{j}.{i}" for i in range(draws)], n + size)
             of = {"user_id": ids, "draw": draw, "n_relevant": 1, "ap_at_10": h.ravel(), "machine_ap_at_10": f.ravel()}
             # Of all users together, each judge's are drawn with chances of their own.
             users.append(pd.DataFrame({"experiment_id": name, "judged_probability": n / (n + size), **of}))

@@ -173,15 +173,13 @@ def test_the_query_of_the_docs_and_the_status_find_what_nobody_published(
     gate = "MAP@5 of a is 0.5000; the gate asks for at least 0.9 (gates; nothing was published)"
     for answer in answers:
         # The late day that came after all is over. Twelve users are a doubt on every day.
-        found = [(f"{day}", what, text) for day, what, text in answer if "users" not in text]
-        assert [row[:2] for row in found] == [
+        got = [(f"{day}", what, text) for day, what, text in answer if "users" not in text]
+        assert [row[:2] for row in got] == [
             (late, "late"), (late, "missing"), (f"{FIRST + timedelta(days=6)}", "missing"), (refused, "refused"),
             (half, "doubt"), (f"{FIRST + timedelta(days=9)}", "missing"),
         ]  # fmt: skip
-        assert found[1][2] == f"nothing is published before {later}" and found[3][2] == gate
-        assert found[0][2].startswith("cannot read parquet from ") and found[4][2].startswith(
-            "24 rows of the log, 50 %"
-        )
+        assert got[1][2] == f"nothing is published before {later}" and got[3][2] == gate
+        assert got[0][2].startswith("cannot read parquet from ") and got[4][2].startswith("24 rows of the log, 50 %")
     rows = read(spark, f"{out}/refused_checks").where(f"evaluation_date = '{refused}'").collect()
     assert {(row["name"], row["experiment_id"]): row["observed"] for row in rows}["run", None] == 5.0
     assert ("min", "a") in {(row["name"], row["experiment_id"]) for row in rows if row["status"] == "fail"}

@@ -404,9 +404,7 @@ def test_the_rows_that_a_run_still_has_are_those_that_it_wrote(spark: SparkSessi
         (result_rows(here), result_rows(done.experiment_metrics)),
         (compared, [{name: row[name] for name in compared[0]} for row in compared_rows(done.comparisons)]),
     ):
-        assert [[bits(row[name]) for name in ours[0]] for row in ours] == [
-            [bits(row[name]) for name in ours[0]] for row in written
-        ]
+        assert [[bits(r[n]) for n in ours[0]] for r in ours] == [[bits(r[n]) for n in ours[0]] for r in written]
 
 
 class Serverless:
@@ -519,10 +517,8 @@ class Catalog(CatalogSchema):
 
 @pytest.mark.both_engines
 def test_rows_of_a_table_are_those_of_the_version_that_was_looked_at(spark: SparkSession) -> None:
-    def rows(run_id: str) -> DataFrame:
-        return spark.createDataFrame(
-            [("a", DATE, run_id)], "experiment_id string, evaluation_date string, run_id string"
-        )
+    def rows(name: str) -> DataFrame:
+        return spark.createDataFrame([("a", DATE, name)], "experiment_id string, evaluation_date string, run_id string")
 
     rows("first").createOrReplaceTempView("versions_1")
     rows("first").createOrReplaceTempView("versions")

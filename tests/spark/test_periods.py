@@ -105,15 +105,12 @@ def test_a_period_of_several_lists_a_day_is_one_run_within_a_days_rounding(spark
     assert {name for name in stored.columns if name.startswith("n_lists_")} - {"n_lists_judged_at_3"} == (
         left_out if rule else set()
     )
-    result, expected = by_user(over(stored)), by_user(whole.user_metrics)
-    assert result.keys() == expected.keys()
+    found, expected = by_user(over(stored)), by_user(whole.user_metrics)
+    assert found.keys() == expected.keys()
     for key, row in expected.items():
-        assert result[key]["n_lists"] == row["n_lists"]
+        assert found[key]["n_lists"] == row["n_lists"]
         for name in ("ap_at_3", "ndcg_at_3", "rr", "judged_at_3"):
-            assert result[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (
-                key,
-                name,
-            )
+            assert found[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (key, name)
 
 
 @pytest.mark.slow

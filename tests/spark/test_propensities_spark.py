@@ -37,11 +37,8 @@ def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession
     assert [row["propensity"] for row in rows] == [1.0, pytest.approx(1 / 2), pytest.approx(1 / 4), None]
     assert [*rows[0]] == [*PROPENSITY_COLUMNS]
     assert {(row["method"], row["confidence"], row["n_faulty_rows"]) for row in rows} == {(method, 0.95, 0)}
-    assert [row["n_keys"] for row in rows] == {
-        "adjacent": [2, 3, 2, 0],
-        "pivot": [3, 2, 2, 0],
-        "all_pairs": [3, 3, 3, 0],
-    }[method]
+    n_keys = {"adjacent": [2, 3, 2, 0], "pivot": [3, 2, 2, 0], "all_pairs": [3, 3, 3, 0]}
+    assert [row["n_keys"] for row in rows] == n_keys[method]
 
 
 def test_the_bits_are_those_of_the_sums_over_keys_in_any_order_and_partitions(spark: SparkSession) -> None:

@@ -356,9 +356,7 @@ def test_a_segment_without_values_is_named(
 
 
 def test_a_file_without_the_segment_is_seen_by_the_lists_that_lack_it(spark: SparkSession, tmp_path: Path) -> None:
-    log = logs.parquet(
-        with_device(tmp_path / "log", "app", "web").rename(tmp_path / "both"), logs.a_list([1], "w", "b")
-    )
+    log = logs.parquet(with_device(tmp_path / "log", "app", "web").rename(tmp_path / "two"), logs.a_list([1], "w", "b"))
     os.replace(log / "part-0.parquet", log / "part-1.parquet")
     with_device(tmp_path / "again", "app", "web")
     shutil.copy(tmp_path / "again" / "part-0.parquet", log / "part-0.parquet")

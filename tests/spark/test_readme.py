@@ -181,9 +181,7 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     calls = ["make_plan(", "checked_rows(", "pools(", "ranking.packed(", "scoring.scored(", "averages("]
     assert [tables.index(call) for call in calls] == sorted(tables.index(call) for call in calls)
     steps = [f"road/{name}.py" for name in ("plan", "checking", "ranking", "scoring", "aggregation")]
-    assert [name for name in modules if name != "config/"] == [
-        *("sources/", *steps, "comparison/", "job/results.py", "sinks/")
-    ]
+    assert [n for n in modules if n != "config/"] == [*("sources/", *steps, "comparison/", "job/results.py", "sinks/")]
 
 
 def test_the_table_of_metrics_is_that_of_the_registry() -> None:

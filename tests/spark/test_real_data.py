@@ -166,11 +166,9 @@ def test_the_relevance_level_applies_to_ap_and_not_to_ndcg_as_in_trec_eval(
     done = trec(spark, folder, tmp_path, "results.test", "qrels.rel_level", convention=rule)
     result = users_of(spark, done)
     assert_printed(result, printed(folder / "out.test.aql"))
-    expected = reference(folder / "ref" / "rel_level_l2.perquery.csv", "run", "query").rename(
-        {"results.test": "STANDARD"}
-    )
+    known = reference(folder / "ref" / "rel_level_l2.perquery.csv", "run", "query").rename({"results.test": "STANDARD"})
     columns = {"ap": "ap", "ndcg": "ndcg", "ndcg_at_10": "ndcg10_lin", "rr": "rr"}
-    assert_equal_to_reference(result, expected, columns)
+    assert_equal_to_reference(result, known, columns)
 
 
 def test_six_rankers_by_score_equal_the_reference_with_exponential_gain(

@@ -148,10 +148,8 @@ def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
     requests = table.withColumn("request", F.expr("concat(user_id, left(item_id, 1))"))
     assert {row["same_top"] for row in changed(requests, "control", columns={"user": "request"}).collect()} == {1.0}
     # A row that is logged twice is no second list.
-    again = table.where("item_id LIKE 'a%'").unionAll(
-        table.where("concat(experiment_id, user_id, item_id) = 'newu1a-2'")
-    )
-    assert len(changed(again, "control", k=3).collect()) == 20
+    two = table.where("item_id LIKE 'a%'").unionAll(table.where("concat(experiment_id, user_id, item_id) = 'newu1a-2'"))
+    assert len(changed(two, "control", k=3).collect()) == 20
 
 
 # ---- which items users saw

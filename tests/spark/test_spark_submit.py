@@ -90,19 +90,17 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     (folder / "config.yaml").write_text(yaml.safe_dump(document))
     file = folder / "err"
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", style, err=file)
-    message = file.read_text().splitlines()
-    assert done.returncode == 0, message
+    said = file.read_text().splitlines()
+    assert done.returncode == 0, said
     means = json.loads(done.stdout)["means"] if style == "json" else list(csv.DictReader(done.stdout.splitlines()))
     assert {row["experiment_id"]: float(row["mean"]) for row in means} == {"a": 1 / 2, "b": 1}
     # Whole lines, though the JVM writes to the same file.
     starts = ("b beats a on ", "rows: 121 read = 120 evaluated + 1 left out", "left out: null_item 1", "warning: ")
-    assert [sum(line.startswith(start) for line in message) > 0 for start in starts] == [True] * 4, message
-    assert any(line.startswith("tables in ") and line.endswith(".json") for line in message)
-    assert message[-1].startswith(f"{DATE}: b beats a on ") or style == "csv"
-    assert (len(message) <= 30) == (style == "json") and (sum(" INFO " in line for line in message) > 100) == (
-        style == "csv"
-    )
-    assert [line for line in message if line.startswith(("\tat ", "java.", "Caused by"))] == []
+    assert [sum(line.startswith(start) for line in said) > 0 for start in starts] == [True] * 4, said
+    assert any(line.startswith("tables in ") and line.endswith(".json") for line in said)
+    assert said[-1].startswith(f"{DATE}: b beats a on ") or style == "csv"
+    assert (len(said) <= 30) == (style == "json") and (sum(" INFO " in line for line in said) > 100) == (style == "csv")
+    assert [line for line in said if line.startswith(("\tat ", "java.", "Caused by"))] == []
 
 
 def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Path) -> None:

@@ -76,9 +76,7 @@ def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, o
     # Not asked for here: columns of the log, several lists of a user, a rank by score, labels of a machine.
     absent = {"<segment>", "<covariate>", "<cluster>", "<trigger>", "<metric>", "n_lists_<metric>", "<list>"}
     absent |= {"judged", "n_to_judge", "judged_probability", "machine_<metric>", "lambda", "n_judged"}
-    of_machine = [
-        name for name in listed["experiment_metrics"] if name.endswith(("_human", "_machine")) or "_sample_" in name
-    ]
+    of_machine = [n for n in listed["experiment_metrics"] if n.endswith(("_human", "_machine")) or "_sample_" in n]
     listed = {table: {name: kind for name, kind in columns.items() if name not in {*absent, *of_machine}}
               if table != "comparisons" else columns for table, columns in listed.items()}  # fmt: skip
     del listed["quarantine"]["score"]

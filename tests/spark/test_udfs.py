@@ -14,13 +14,10 @@ from tests.helpers.messages import messages
 METRICS = ["ap@10", "ndcg@10", "rr", "p@5", "ap", "rbp(p=0.5)", "err@5"]
 
 
-def own_query(log: DataFrame, **options: Any) -> DataFrame:
-    by = options.pop("rank_by", "position")
-    values = (
-        metric_udf(name, rank_by=by, **options)(by, "relevance", "item_id").alias(f"_{i}")
-        for i, name in enumerate(METRICS)
-    )
-    return log.groupBy("experiment_id", "user_id").agg(*values)
+def own_query(log: DataFrame, **more: Any) -> DataFrame:
+    by = more.pop("rank_by", "position")
+    made = (metric_udf(n, rank_by=by, **more)(by, "relevance", "item_id").alias(f"_{i}") for i, n in enumerate(METRICS))
+    return log.groupBy("experiment_id", "user_id").agg(*made)
 
 
 def expected(log: DataFrame, **options: Any) -> DataFrame:
