@@ -55,14 +55,12 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     """Every case, by file, in the order of the tests."""
-    result = _Collected()
+    got = _Collected()
     with contextlib.redirect_stdout(io.StringIO()) as message:
-        code = pytest.main(
-            ["--collect-only", "-q", "--slow", "-p", "no:cacheprovider", *_marked_files()], plugins=[result]
-        )
-    if code != pytest.ExitCode.OK:
+        end = pytest.main(["--collect-only", "-q", "--slow", "-p", "no:cacheprovider", *_marked_files()], plugins=[got])
+    if end != pytest.ExitCode.OK:
         raise RuntimeError(message.getvalue())
-    return result.lines
+    return got.lines
 
 
 def _marked_files() -> list[str]:

@@ -98,9 +98,7 @@ def write_dirty_log(folder: Path) -> str:
     whole = [typed(row, whole=True) for row in given]
     kinds = dict.fromkeys(("experiment_id", "user_id", "item_id"), pa.string())
     kinds |= {"position": pa.int64(), "score": pa.float64(), "relevance": pa.int64()}
-    columns = {
-        name.removesuffix("_id"): pa.array([getattr(row, name) for row in whole], kind) for name, kind in kinds.items()
-    }
+    columns = {n.removesuffix("_id"): pa.array([getattr(row, n) for row in whole], k) for n, k in kinds.items()}
     columns["gain"] = pa.array([row.relevance for row in given], pa.float64())
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), folder / "part-0.parquet")

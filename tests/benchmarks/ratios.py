@@ -98,20 +98,17 @@ def slower(result: Mapping[str, Ratio], accepted: Mapping[str, Ratio]) -> list[s
 def check(everyone: Sequence[Contender], path: str) -> list[str]:
     """Print each ratio beside the accepted one; what is beyond it, also when measured a second time, is wrong."""
     accepted = read()
-    result = measure(everyone, path, list(PAIRS), 1)
-    if doubtful := slower(result, accepted):
+    now = measure(everyone, path, list(PAIRS), 1)
+    if doubtful := slower(now, accepted):
         print(f"measured again: {', '.join(doubtful)}", flush=True)
-        result |= measure(everyone, path, doubtful, 2)
+        now |= measure(everyone, path, doubtful, 2)
     print("Ratios of CPU seconds, the least of the rounds, beside what was accepted")
-    for name, ratio in result.items():
+    for name, ratio in now.items():
         known = accepted.get(name)
         beside = f"{known.median:.2f} (spread {known.spread:.0%}), at most {known.limit:.2f}" if known else "none"
         print(f"  {name}: {ratio.median:.2f}; accepted: {beside}")
-    missing = [f"{name} was not measured" for name in accepted if name not in result]
-    late = [
-        f"{name} is {result[name].median:.2f}, at most {accepted[name].limit:.2f} is accepted"
-        for name in slower(result, accepted)
-    ]
+    missing = [f"{name} was not measured" for name in accepted if name not in now]
+    late = [f"{n} is {now[n].median:.2f}, at most {accepted[n].limit:.2f} is accepted" for n in slower(now, accepted)]
     return missing + late
 
 

@@ -293,11 +293,7 @@ def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
 def _keep(path: Path, lines: Sequence[Line]) -> None:
     rows = [
         {"name": line.contender.name, "trouble": line.trouble, "verdict": line.verdict}
-        | {
-            "runs": [
-                {"seconds": run.seconds, "cpu": run.cpu} | asdict(run.cost) | asdict(run.memory) for run in line.runs
-            ]
-        }
+        | {"runs": [{"seconds": r.seconds, "cpu": r.cpu} | asdict(r.cost) | asdict(r.memory) for r in line.runs]}
         for line in lines
     ]
     path.write_text(json.dumps(rows, indent=1) + "\n")

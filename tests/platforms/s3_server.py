@@ -31,10 +31,8 @@ class Bucket:
 
     def ask(self, path: str, method: str = "GET", data: bytes | None = None) -> bytes:
         # Without a content type the server treats a request as form data; without credentials, as anonymous.
-        signed = (
-            "AWS4-HMAC-SHA256 Credential=somebody/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-        )
-        headers = {"Content-Type": "application/octet-stream", "Authorization": signed}
+        key = "AWS4-HMAC-SHA256 Credential=somebody/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+        headers = {"Content-Type": "application/octet-stream", "Authorization": key}
         request = urllib.request.Request(f"{self.server}/{self.name}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return bytes(answer.read())

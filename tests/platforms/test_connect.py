@@ -183,10 +183,7 @@ def test_a_client_gets_the_same_bits_as_a_classic_session(remote: dict[str, Any]
 
 def numbers(row: dict[str, Any]) -> dict[str, Any]:
     """The row with its doubles parsed; the program prints them as hexadecimal text."""
-    return {
-        name: float.fromhex(value) if isinstance(value, str) and re.match(r"-?0x", value) else value
-        for name, value in row.items()
-    }
+    return {n: float.fromhex(v) if isinstance(v, str) and re.match(r"-?0x", v) else v for n, v in row.items()}
 
 
 def by_user(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -192,10 +192,8 @@ class Kernel:
 
     def means(self) -> dict[tuple[str, str], float]:
         """(experiment, metric) -> mean over all users, as written by the run."""
-        rows = self.ask(
-            '[row[:] for row in outcome.experiment_metrics.select("experiment_id", "metric", "mean").collect()]'
-        )
-        return {(experiment, metric): mean for experiment, metric, mean in rows}
+        got = self.ask('[r[:] for r in outcome.experiment_metrics.select("experiment_id", "metric", "mean").collect()]')
+        return {(experiment, metric): mean for experiment, metric, mean in got}
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +257,7 @@ def kernel(workspace: Path, folder: Path, shims: str, **more: str) -> Iterator[K
     """
     installed = folder / "installed"
     installed.mkdir()
-    environment = spark_environment(
+    env = spark_environment(
         PIP_TARGET=str(installed),
         # The dependencies of the wheel are installed already; on Databricks they come from the runtime or an index.
         PIP_NO_DEPS="1",
@@ -268,11 +266,9 @@ def kernel(workspace: Path, folder: Path, shims: str, **more: str) -> Iterator[K
         IPYTHONDIR=str(folder / "ipython"),
         MPLCONFIGDIR=str(folder / "matplotlib"),
     )
-    environment |= more | {
-        "PYTHONPATH": os.pathsep.join([str(installed), more.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    }
+    env |= more | {"PYTHONPATH": os.pathsep.join([str(installed), more.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
     client = NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3")
-    with client.setup_kernel(cwd=str(workspace / "jobs"), env=environment):
+    with client.setup_kernel(cwd=str(workspace / "jobs"), env=env):
         made = Kernel(client)
         made.do(nbformat.v4.new_code_cell(SHIMS + shims))
         yield made
@@ -417,9 +413,7 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
     with kernel(workspace, tmp_path, SERVERLESS) as notebook:
         log(notebook, "spark_catalog.logs.impressions", BOTH)
         # The widgets that are empty leave what the config says.
-        (tmp_path / "ours.yaml").write_text(
-            '{metrics: ["softmax_loss(t=1)", ndcg@5, dcg@5], source: {path: elsewhere}}'
-        )
+        (tmp_path / "ours.yaml").write_text('{metrics: ["softmax_loss(t=1)", ndcg@5, dcg@5], source: {path: other}}')
         run = notebook.run(
             config=str(tmp_path / "ours.yaml"),
             source="spark_catalog.logs.impressions",
@@ -458,12 +452,9 @@ def test_the_databricks_tool_knows_every_field_of_the_bundle(bundle: dict[str, A
         keys = ["evaluate"] if key == "notebook" else ["evaluate", "prune"]
         assert [task["task_key"] for task in made["tasks"]] == keys
         # The tool refuses unknown fields and missing required fields.
-        for spoiled in (
-            job | {"tasks": [{**job["tasks"][0], "clutser": "a"}]},
-            job | {"tasks": [{"timeout_seconds": 1}]},
-        ):
+        for bad in (job | {"tasks": [{**job["tasks"][0], "clutser": "a"}]}, job | {"tasks": [{"timeout_seconds": 1}]}):
             with pytest.raises((ValueError, TypeError), match=r"clutser|task_key"):
-                Job.from_dict(spoiled)
+                Job.from_dict(bad)
     for schema in bundle["resources"]["schemas"].values():
         assert Schema.from_dict(schema).name == "rankmetrics"
 

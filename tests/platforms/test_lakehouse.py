@@ -286,9 +286,7 @@ def test_concurrent_runs_leave_the_complete_result_of_one(spark: SparkSession, t
     run_id = same_day["user_metrics"][0]["run_id"]
     winner = [getattr(one, "run_id", None) for one in ended].index(run_id)
     name, value = (("first", 1 / 2), ("second", 1))[winner]
-    users = sorted(
-        (row["experiment_id"], row["user_id"], row["ap_at_5"], row["run_id"]) for row in same_day["user_metrics"]
-    )
+    users = sorted((r["experiment_id"], r["user_id"], r["ap_at_5"], r["run_id"]) for r in same_day["user_metrics"])
     assert users == [(experiment, name, value, run_id) for experiment in "ab"]
     averages = sorted((row["experiment_id"], row["mean"], row["run_id"]) for row in same_day["experiment_metrics"])
     assert averages == [(experiment, value, run_id) for experiment in "ab"]
@@ -566,9 +564,7 @@ def test_what_is_published_is_derived_again_and_a_changed_row_or_log_is_named(
     done = run(spark, settings(log, place.sink))
     sink = Sink(**place.sink)
     result = verify(spark, sink)
-    assert {row["table"]: row["rows"] for row in result.rows} == {
-        name: table["rows"] for name, table in done.record["tables"].items()
-    }
+    assert {r["table"]: r["rows"] for r in result.rows} == {n: t["rows"] for n, t in done.record["tables"].items()}
     assert {row["the same"] for row in result.rows} == {"to the bit"} and "no digests" in " ".join(result.uncovered)
     spark.sql(f"UPDATE {place.name('experiment_metrics')} SET mean = mean + 0.25 WHERE experiment_id = 'b'")
     with pytest.raises(DifferenceError, match=r"experiment_metrics: mean is .* as published and .* 'b', segment 'all'"):

@@ -52,10 +52,7 @@ def _without(folder: str, names: Iterable[str]) -> list[str]:
 
 def _suite(*more_rows: str, unit: list[str] | None = None) -> list[str]:
     """What an environment runs: tests of Spark, with some of MORE_ROWS, and perhaps those that start none."""
-    return [
-        *(unit or ()),
-        *_without("tests/spark", [*SIMULATIONS, *(name for name in MORE_ROWS if name not in more_rows)]),
-    ]
+    return [*(unit or ()), *_without("tests/spark", [*SIMULATIONS, *(n for n in MORE_ROWS if n not in more_rows)])]
 
 
 UNIT = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE)]
@@ -174,9 +171,7 @@ def test_the_table_names_every_runtime_and_library() -> None:
     assert {*lts, "18.0", "19", "serverless 1", "serverless 5"} <= result.keys()
     named = set().union(*result.values())
     assert {need.name for need in base_requirements()} | {"python", "spark"} == named
-    assert all(
-        {"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in result.values()
-    )
+    assert all({"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= found.keys() for found in result.values())
 
 
 def test_an_installation_replaces_nothing_on_a_runtime() -> None:

@@ -48,9 +48,7 @@ def test_the_wheel_holds_only_the_package_and_its_data(built: tuple[Path, Path])
     assert {part for part in inside if not part.endswith(".dist-info")} == {"rankmetrics_spark"}
     assert "rankmetrics_spark/py.typed" in names
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "rankmetrics_spark").rglob("*") if path.is_file()}
-    assert {name for name in names if name.startswith("rankmetrics_spark/")} == {
-        name for name in sources if "__pycache__" not in name
-    }
+    assert {n for n in names if n.startswith("rankmetrics_spark/")} == {n for n in sources if "__pycache__" not in n}
 
 
 def test_the_source_distribution_holds_the_tests_and_the_docs(tmp_path: Path) -> None:
@@ -133,9 +131,7 @@ def test_commands_of_the_install_page_make_a_page_from_clone_and_wheel(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    (environment,), (install,), (demo,) = (
-        commands(name, page) for name in ("python3", "env/bin/pip", "env/bin/rankmetrics")
-    )
+    (environment,), (install,), (demo,) = (commands(n, page) for n in ("python3", "env/bin/pip", "env/bin/rankmetrics"))
     pins = ROOT / "constraints" / "laptop.txt"
     for place in (f"{ROOT}[laptop]", f"{built[0]}[laptop]"):
         folder = tmp_path / str(len(place))

@@ -57,9 +57,7 @@ def test_interval_and_p_value_are_those_of_gbstats(seed: int, tuning_users: int,
 @pytest.mark.parametrize(("spending", "number"), [("obrien_fleming", 1), ("pocock", 2)])
 def test_bounds_are_those_of_seqabpy(fractions: tuple[float, ...], spending: str, number: int) -> None:
     expected = gatsby.ldBounds(np.array(fractions), iuse=number, alpha=0.025)
-    bounds = next(
-        np.asarray(each) for name, each in expected.items() if "upper" in name.lower() or "bound" in name.lower()
-    )
+    bounds = next(np.asarray(each) for n, each in expected.items() if "upper" in n.lower() or "bound" in n.lower())
     # It integrates on a grid: four digits.
     assert st.spending_bounds(fractions, 0.025, spending) == pytest.approx(bounds, abs=1e-4)
 
@@ -121,8 +119,7 @@ def test_metrics_of_intents_are_those_of_ndeval(alpha: float, level: int) -> Non
     ones, qrels, run = [], [], []
     for query in map(str, range(300)):
         grades = {
-            f"d{n}": {name: rng.choice([0, 0, 1, 2]) for name in rng.sample("stuvwxyz", rng.randint(0, 5))}
-            for n in range(30)
+            f"d{n}": {s: rng.choice([0, 0, 1, 2]) for s in rng.sample("stuvwxyz", rng.randint(0, 5))} for n in range(30)
         }
         judged = {item: of for item, of in grades.items() if of and rng.random() < 0.8}
         shown = rng.sample(sorted(grades), rng.randint(1, 25))

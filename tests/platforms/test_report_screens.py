@@ -232,10 +232,7 @@ def test_each_leaderboard_fits_a_phone_and_has_a_search_of_its_own(opened: Calla
     assert result.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     first, second = result.page.locator("section:has(> #leaderboard) .forest").all()
     result.page.get_by_role("searchbox", name="Find an experiment in the table").nth(1).fill("_07")
-    shown = [
-        [line.inner_text() for line in board.locator("tbody tr").all() if line.is_visible()]
-        for board in (first, second)
-    ]
+    shown = [[row.inner_text() for row in of.locator("tbody tr").all() if row.is_visible()] for of in (first, second)]
     assert len(shown[0]) == 28 and [line.split()[:4] for line in shown[1]] == [["system_07", "1", "to", "28"]]
     assert first.evaluate("board => board.scrollWidth <= board.clientWidth"), "the interval is on the screen"
 

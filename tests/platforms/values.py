@@ -37,9 +37,7 @@ def scored_log(seed: int) -> tuple[Rows, Rows]:
     shown: Rows = []
     judged: Rows = []
     for user in (f"user {number}" for number in range(50)):
-        grades = {
-            f"item {number}": round(rng.choice([0.0, 0.0, 0.0, rng.uniform(-1, 4), 2.0]), 3) for number in range(30)
-        }
+        grades = {f"item {n}": round(rng.choice([0.0, 0.0, 0.0, rng.uniform(-1, 4), 2.0]), 3) for n in range(30)}
         judged += [(user, item, grade) for item, grade in grades.items() if rng.random() < 0.7]
         for experiment in ("a", "b"):
             for visit in range(rng.choice([1, 1, 3])):
