@@ -88,8 +88,10 @@ class Hits:
 def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hits | None:
     """What to say where relevance has several grades, and nobody has said from which on an item is a hit."""
     rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
+    if rule.relevant_from or GRADED in limits or not cn.total_counts(counts, "graded_lists"):
+        return None
     readers = [metric for metric in log.plan.scoring.metrics if _reads_hits(metric, rule)]
-    if rule.relevant_from or GRADED in limits or not readers or not cn.total_counts(counts, "graded_lists"):
+    if not readers:
         return None
     decides = any(str(metric) in log.primary for metric in readers)
     of_metrics = "" if decides else f" for {', '.join(map(str, readers))}"

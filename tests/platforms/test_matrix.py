@@ -34,7 +34,7 @@ from tests.platforms.support import Running, built_wheel
 
 ELSEWHERE = ("peers", "promises_simulated", "compared", "ratios", "sizing")
 ROWS = ("interval_rows", "all_pairs_rows", "over_lists_rows", "rest_rows", "cluster_rows", "sequential_rows")
-NEWER_SCIPY = ("quantiles", "over_time", *ROWS)
+NEWER_SCIPY = ("quantiles", *ROWS)
 """Tests whose expected values come from functions that the oldest SciPy lacks."""
 MORE_LIBRARIES = ("laptop_port", "paper", "doors")
 """Tests that import the laptop engine, a parser of Markdown or Altair, which the oldest libraries do not bring."""

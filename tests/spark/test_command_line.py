@@ -70,8 +70,8 @@ def test_the_report_is_written_even_if_the_reader_of_the_output_has_gone(
 
 def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_item(call: Call, tmp_path: Path) -> None:
     names = ["model[v1]", "[/b]", ":car:", "[bold]"]
-    log = [Shown(name, "user 4711", f"item 0815 {rank}", rank, 1) for name in names for rank in (1, 2)]
-    log += [Shown("[/b]", "user 4711", None, 3, 1), Shown("[/b]", "user 4711", "item 0815 2", 1, 1)]
+    log = [Shown(name, "user quokka", f"item wombat {rank}", rank, 1) for name in names for rank in (1, 2)]
+    log += [Shown("[/b]", "user quokka", None, 3, 1), Shown("[/b]", "user quokka", "item wombat 2", 1, 1)]
     document = {
         "source": {"path": str(parquet(tmp_path / "log", log))},
         "metrics": ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "p@10", "r@5"],
@@ -85,7 +85,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
     assert "user_metrics, quarantine, experiment_metrics, checks; run record: " in err
     (record,) = (tmp_path / "out" / "runs").iterdir()
     for message in (out, err, record.read_text(encoding="utf-8")):
-        assert "4711" not in message and "0815" not in message
+        assert "quokka" not in message and "wombat" not in message
 
 
 def test_set_and_output_replace_values_and_csv_is_printed(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
