@@ -6,23 +6,20 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import engines as eng, errors as err, road, schemas as sch
 from rankmetrics_spark.config import Options, refuse
-from rankmetrics_spark.engines import AnyTable, few_rows
-from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs, resolve
-from rankmetrics_spark.road import Tables
 
 _COUNTS = (sch.N_USERS, sch.N_USERS_WITH_RELEVANT, sch.N_USERS_WITHOUT_LIST)
 _NOBODY = dict.fromkeys((*_COUNTS, sch.N_REPEATED), 0)
 
 
 def compare_conventions(
-    impressions: AnyTable,
-    judgements: AnyTable | None = None,
+    impressions: eng.AnyTable,
+    judgements: eng.AnyTable | None = None,
     options: Options | Mapping[str, object] | None = None,
     conventions: Sequence[str | Mapping[str, object] | Convention] | None = None,
-    events: AnyTable | None = None,
+    events: eng.AnyTable | None = None,
 ) -> list[dict[str, Any]]:
     """The means of every metric under each convention; reads the impressions once.
 
@@ -53,10 +50,10 @@ def compare_conventions(
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
-    return side_by_side(Tables.of(impressions, judgements, request, rules, events=events))
+    return side_by_side(road.Tables.of(impressions, judgements, request, rules, events=events))
 
 
-def side_by_side(tables: Tables, untold: Sequence[tuple[Convention, str]] = ()) -> list[dict[str, Any]]:
+def side_by_side(tables: road.Tables, untold: Sequence[tuple[Convention, str]] = ()) -> list[dict[str, Any]]:
     """The rows of ``compare_conventions``, from tables under several conventions; ``untold`` ones with the reason."""
     request, rules = tables.plan.options, tables.plan.scoring.conventions
     # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
@@ -64,7 +61,7 @@ def side_by_side(tables: Tables, untold: Sequence[tuple[Convention, str]] = ()) 
     faulty: dict[Any, int] = {}
     judgement_counts = tables.judgement_counts
     more = {"n_faulty_judgements": judgement_counts.counts["invalid"]} if judgement_counts else {}
-    for row in few_rows(_means(tables)):
+    for row in eng.few_rows(_means(tables)):
         if row[sch.METRIC] is None:
             faulty[row[sch.EXPERIMENT]] = row[sch.N_ROWS]
         elif row[sch.SEGMENT] == sch.EVERYONE:
@@ -101,11 +98,11 @@ def _chosen(conventions: Sequence[str | Mapping[str, object] | Convention], opti
     own = options.convention.relevant_from
     rules = [replace(resolve(each), relevant_from=own) if isinstance(each, str) else resolve(each) for each in given]
     if not rules:
-        raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
+        raise err.ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
     return tuple(rules)
 
 
-def _means(tables: Tables) -> DataFrame:
+def _means(tables: road.Tables) -> DataFrame:
     """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
 
     All in one table, so that one query reads the impressions once.

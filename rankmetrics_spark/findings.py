@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.words import UNIT, UNITS, Change, Numbers, p_value
 
 Row = sch.Row
-Metrics = Sequence[Metric]
+Metrics = Sequence[mx.Metric]
 T = TypeVar("T")
 K = TypeVar("K")
 
@@ -206,7 +205,7 @@ class Finding:
     @cached_property
     def label(self) -> str:
         """What people call the metric."""
-        return label_of(parse(self.metric))
+        return label_of(mx.parse(self.metric))
 
     @property
     def level(self) -> float:
@@ -427,10 +426,10 @@ def _shown(row: Row, name: str) -> Any:
     return _tested(row, name) if agrees else None
 
 
-def label_of(metric: Metric) -> str:
+def label_of(metric: mx.Metric) -> str:
     """What people call the metric.
 
-    >>> label_of(parse("ndcg@10")), label_of(parse("ap"))
+    >>> label_of(mx.parse("ndcg@10")), label_of(mx.parse("ap"))
     ('NDCG@10', 'MAP')
     """
     return metric.headline.removeprefix("mean ")

@@ -16,10 +16,9 @@ from mlflow.models import EvaluationResult
 from mlflow.models.evaluation import ModelEvaluator
 from mlflow.models.evaluation.artifacts import JsonEvaluationArtifact
 
+from rankmetrics_spark import metrics as mx, statistics as st
 from rankmetrics_spark.errors import ConfigError, InputError, check_known, unknown
-from rankmetrics_spark.metrics import compute, one_list, parse, resolve
 from rankmetrics_spark.pipeline import evaluate
-from rankmetrics_spark.statistics import Moments, t_interval
 
 DEFAULT_METRICS = ("ndcg@10", "ap@10", "rr")
 #: Name of the table with a row per query.
@@ -135,10 +134,10 @@ def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standar
         from mlflow.genai.scorers import scorer
     except ImportError:
         raise ConfigError(f"scorers need MLflow 3; found {mlflow.__version__}") from None
-    rules = resolve(convention)
+    rules = mx.resolve(convention)
 
     def of(name: str) -> Any:
-        metric = parse(name)
+        metric = mx.parse(name)
 
         def score(outputs: Any, expectations: Mapping[str, Any]) -> float | None:
             if key not in (expectations or {}):
@@ -147,7 +146,7 @@ def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standar
             # As in a log, where a repeated item is left out and leaves a gap.
             kept = rules.duplicates == "count"
             grades = [truth.get(item, 0.0) * (kept or item not in items[:at]) for at, item in enumerate(items)]
-            value = compute(one_list(grades, pool=[*truth.values()]).batch, [metric], rules)[0, 0]
+            value = mx.compute(mx.one_list(grades, pool=[*truth.values()]).batch, [metric], rules)[0, 0]
             return None if math.isnan(value) else float(value)
 
         return scorer(score, name=metric.column, aggregations=["mean", *map(_bound, ("ci_low", "ci_high"))])
@@ -160,7 +159,7 @@ def _bound(name: str) -> Callable[[list[float]], float]:
 
     def bound(values: list[float]) -> float:
         known = [value for value in values if value is not None]
-        return float(t_interval(Moments.of(known), 0.95)[name == "ci_high"][0])
+        return float(st.t_interval(st.Moments.of(known), 0.95)[name == "ci_high"][0])
 
     bound.__name__ = name
     return bound

@@ -15,9 +15,8 @@ from datetime import date as day
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from rankmetrics_spark.errors import printable_json
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.metrics import parse as parse_metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN, SMALL_TABLES
 
 FOLDER = "published"
 #: Pattern of the id of a run, as the names of its files hold it; ids are in the order of the runs.
@@ -151,7 +150,7 @@ class Pointer:
 
     def of_table(self, table: str) -> Pointer:
         """The pointer as it holds for a table: one file of all experiments is as if one run had written them."""
-        if not self.by_date or table not in SMALL_TABLES:
+        if not self.by_date or table not in sch.SMALL_TABLES:
             return self
         return replace(self, entries=(Entry(self.by_date, tuple(self.run_of())),))
 
@@ -174,8 +173,8 @@ class Pointer:
         """The text of the file."""
         newest = self.entries[0]
         document = {
-            DATE: self.date,
-            RUN: newest.run_id,
+            sch.DATE: self.date,
+            sch.RUN: newest.run_id,
             "record": record_path(newest.run_id),
             "sequence": self.sequence,
             "format": self.format,
@@ -184,7 +183,7 @@ class Pointer:
             "runs": [
                 asdict(entry) | {"log": [entry.log.get(name) for name in entry.experiments]} for entry in self.entries
             ],
-            "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
+            "partitions": [{sch.EXPERIMENT: name, sch.DATE: self.date} for name in newest.experiments],
         }
         return sealed(document)
 
@@ -199,7 +198,7 @@ PLAN = f"{REGISTERED}/plan.json"
 def sealed(document: Mapping[str, Any], indent: int = 1) -> str:
     """A document as JSON with the digest of its text."""
     whole = {SEAL: "", **{name: value for name, value in document.items() if name != SEAL}}
-    return _with_digest(printable_json(json.dumps(whole, indent=indent, ensure_ascii=False, default=str)))
+    return _with_digest(err.printable_json(json.dumps(whole, indent=indent, ensure_ascii=False, default=str)))
 
 
 def _with_digest(text: str) -> str:
@@ -232,9 +231,9 @@ def parse(text: str | None) -> Pointer | None:
             merged = run.get("merged", WITHOUT_ID)
             log = {name: (each[0], each[1]) for name, each in zip(names, run.get("log", ()), strict=False) if each}
             facts = run["tables"], run["convention"], run["named"], merged, compared, log, run.get("unit", "user")
-            runs.append(Entry(run[RUN], names, *facts, sealed=run.get("sealed", "")))
+            runs.append(Entry(run[sch.RUN], names, *facts, sealed=run.get("sealed", "")))
         by_date = document.get("by_date", WITHOUT_ID)
-        return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"], by_date)
+        return Pointer(document[sch.DATE], tuple(runs), document["sequence"], document["format"], by_date)
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
 from rankmetrics_spark.comparison import measures
-from rankmetrics_spark.comparison.measures import SIDES
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -85,7 +84,7 @@ class Hard:
         """Of a row, values other than 0, or units with their lists, of both or of each experiment; empty if unknown."""
         rows, key = self.rows, self.rows.keys[i]
         what, count = ("units", "n") if rows.by_ratio else ("values", "hits")
-        keys = [(key.arm(place, f"arm_{what}"), rows.count(i, place, count)) for place in SIDES]
+        keys = [(key.arm(place, f"arm_{what}"), rows.count(i, place, count)) for place in measures.SIDES]
         if self._t_alone or (rows.request.looks != "one" if rows.by_ratio else self._too_many(i)):
             return []
         if rows.paired[i]:
@@ -117,7 +116,7 @@ class Hard:
         for i in np.flatnonzero(self.rows.by_ratio & ~self.few & ~self.rows.paired).tolist():
             if units := self._kept(i):
                 (y, lists), (total, yy, n, yn, nn) = np.concatenate(units).T, self._sums[..., i].sum(axis=0)
-                sides, ratio = [self.rows.count(i, place, "n") for place in SIDES], total / n
+                sides, ratio = [self.rows.count(i, place, "n") for place in measures.SIDES], total / n
                 worth = (yy - 2 * ratio * yn + ratio**2 * nn) ** 2 * min(sides) / sum(sides)
                 few[i] = worth < FEW_UNITS * ((y - ratio * lists) ** 4).sum()
         return few
@@ -193,7 +192,7 @@ class Hard:
         names: list[str | None] = [None] * len(rows.keys)
         p = np.where(self.decides, st.skewed_p(test, self._skewness), test.p_value)
         for i in np.flatnonzero(self.decides).tolist():
-            n, hits = ([rows.count(i, place, name) for place in SIDES] for name in ("n", "hits"))
+            n, hits = ([rows.count(i, place, name) for place in measures.SIDES] for name in ("n", "hits"))
             names[i] = HALL
             if self.rates[i]:
                 names[i], p[i] = BOSCHLOO, st.boschloo_p((hits[0], hits[1]), (n[0], n[1]))
@@ -214,7 +213,7 @@ class Hard:
     def _too_many(self, i: int) -> bool:
         """Whether the segments of an experiment have too many values other than 0 for any of these to be kept."""
         key = self.rows.keys[i]
-        splits = [(key[place], key.metric, sch.segment_columns(key.segment)) for place in SIDES]
+        splits = [(key[place], key.metric, sch.segment_columns(key.segment)) for place in measures.SIDES]
         return key.segment != sch.EVERYONE and max(self._in_segments[of] for of in splits) > measures.MOST_IN_SEGMENTS
 
     @cached_property

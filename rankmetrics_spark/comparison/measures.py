@@ -13,25 +13,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rankmetrics_spark import errors as err, schemas as sch, statistics as st
-from rankmetrics_spark.config import MOST_COVARIATES
-from rankmetrics_spark.doors import data_of, settings_of
-from rankmetrics_spark.words import sentences
+from rankmetrics_spark import config as cfg, doors, errors as err, schemas as sch, statistics as st, words
 
-said = sentences(settings_of(__name__, "sentences"))
+said = words.sentences(doors.settings_of(__name__, "sentences"))
 #: Table -> its columns -> their types.
-TABLES = {table: sch.columns(text) for table, text in settings_of(__name__, "columns").items()}
+TABLES = {table: sch.columns(text) for table, text in doors.settings_of(__name__, "columns").items()}
 #: Name of an experiment; None for those without one.
 Name = str | None
 
 #: Kind of sums -> what is summed; there are none where nobody is counted.
-KINDS = {kind: st.Measure(of["words"]) for kind, of in data_of(__name__, "kinds").items()}
+KINDS = {kind: st.Measure(of["words"]) for kind, of in doors.data_of(__name__, "kinds").items()}
 #: In how many folds users are adjusted by the coefficients of the others.
 FOLDS = 5
 #: Before the number of values whose products are summed by fold, with a letter for each: values times lists, and lists,
 #: of an experiment with each covariate and whether it is known, or of both of a pair with the differences of these.
 PRODUCTS = "products_"
-for _n in range(2, 2 * MOST_COVARIATES + 5):
+for _n in range(2, 2 * cfg.MOST_COVARIATES + 5):
     _words = [*map("".join, (*ascii_lowercase[:_n], *combinations_with_replacement(ascii_lowercase[:_n], 2)))]
     KINDS[f"{PRODUCTS}{_n}"] = st.Measure(f"n | {' '.join(_words)}")
 #: People judge at most so many users of an experiment where a machine judges all.

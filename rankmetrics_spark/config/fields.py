@@ -13,7 +13,6 @@ from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import doors, errors as err, metrics as mx
-from rankmetrics_spark.errors import HIDDEN, is_secret
 
 #: (path of the field, raw value) -> checked value; reading a checked value again gives the same value.
 Read: TypeAlias = Callable[[str, object], object]
@@ -249,7 +248,7 @@ _SETTINGS = ("options", "spark")
 
 def _of_field(name: str, value: Any) -> Any:
     if name in _SETTINGS:
-        return {key: HIDDEN if is_secret(key, each) else each for key, each in value.items()}
+        return {key: err.HIDDEN if err.is_secret(key, each) else each for key, each in value.items()}
     return _plain(value)
 
 
@@ -276,8 +275,8 @@ def refuse(path: str, value: object, allowed: str) -> err.ConfigError:
     quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1
     """
     setting = path.removeprefix("spark.") if path.startswith("spark.") else path.partition(".options.")[2]
-    hidden = is_secret(setting, value) if setting else False
-    return err.ConfigError(f"{path} is {HIDDEN if hidden else _shown(value)}; allowed: {allowed}", allowed)
+    hidden = err.is_secret(setting, value) if setting else False
+    return err.ConfigError(f"{path} is {err.HIDDEN if hidden else _shown(value)}; allowed: {allowed}", allowed)
 
 
 def _shown(value: object) -> str:

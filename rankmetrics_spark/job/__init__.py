@@ -12,10 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import sinks, sources
-from rankmetrics_spark.comparison import sums_of
-from rankmetrics_spark.config import Config
-from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings, version_of
+from rankmetrics_spark import comparison, config as cfg, engines as eng, pointers, road, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
 from rankmetrics_spark.job import record as rec, registering, results
@@ -27,11 +24,8 @@ from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_h
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
-from rankmetrics_spark.pointers import Entry
-from rankmetrics_spark.road import Tables, lists_to_store, refuse_to_store
 from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
 from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log
-from rankmetrics_spark.words import counted_in
 
 Progress = Callable[[str], None]
 
@@ -75,7 +69,7 @@ class Context:
     """
 
     spark: SparkSession
-    config: Config
+    config: cfg.Config
     steps: Steps
     refused: list[str]
     store_for: Callable[[str], sinks.Store] | None = None
@@ -83,7 +77,7 @@ class Context:
     stored: StoredDay | None = None
     earlier: Earlier = field(default_factory=Earlier)
     checks: list[Check] = field(default_factory=list)
-    tables: Tables = field(init=False)
+    tables: road.Tables = field(init=False)
     counts: Counts = field(init=False)
     withheld: MetricGateError | None = None
     failed: list[str] | None = None
@@ -96,8 +90,8 @@ class Context:
     @cached_property
     def record(self) -> Record:
         """The record of this run."""
-        engine, more = engine_of(self.spark), {"refused_settings": self.refused, "seconds": self.steps.seconds}
-        versions = {"spark": self.spark.version} | ({"sail": version_of(self.spark)} if engine == "sail" else {})
+        engine, more = eng.engine_of(self.spark), {"refused_settings": self.refused, "seconds": self.steps.seconds}
+        versions = {"spark": self.spark.version} | ({"sail": eng.version_of(self.spark)} if engine == "sail" else {})
         return Record.open(self.config, engine, versions, more)
 
     @cached_property
@@ -117,7 +111,7 @@ class Context:
 
 def run(
     spark: SparkSession,
-    config: Config,
+    config: cfg.Config,
     progress: Progress = lambda text: None,
     *,
     store_for: Callable[[str], sinks.Store] | None = None,
@@ -148,9 +142,9 @@ def run(
         MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers. Where the gate is one of
             a test, ``published`` is the outcome of the others.
     """
-    if not isinstance(config, Config):
+    if not isinstance(config, cfg.Config):
         raise ConfigError.of("no_config", kind=type(config).__name__)
-    with session_settings(spark, config.spark) as refused, counted_in(config.unit):
+    with eng.session_settings(spark, config.spark) as refused, words.counted_in(config.unit):
         context = Context(spark, config, Steps(progress), refused, store_for, without, stored)
         entries = context.record.entries
         events = Events(entries, config) if store_for else Events.of(spark, config, entries)
@@ -181,7 +175,7 @@ def run(
 
 
 @contextmanager
-def errors_in_words(config: Config) -> Iterator[None]:
+def errors_in_words(config: cfg.Config) -> Iterator[None]:
     """In this block, raise an error that a user can fix as one sentence, with the engine's error as its cause."""
     try:
         yield
@@ -192,7 +186,7 @@ def errors_in_words(config: Config) -> Iterator[None]:
         raise user_error from error
 
 
-def _user_error(error: BaseException, config: Config) -> RankmetricsError | None:
+def _user_error(error: BaseException, config: cfg.Config) -> RankmetricsError | None:
     """Return the error of this package for an error that a user can fix; None for any other."""
     if isinstance(error, RankmetricsError):
         return lost_engine(error) or error
@@ -205,7 +199,7 @@ def _user_error(error: BaseException, config: Config) -> RankmetricsError | None
 # ---- the steps
 
 
-def _tables_of(context: Context) -> Tables:
+def _tables_of(context: Context) -> road.Tables:
     """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
     config, record, store = context.config, context.record, context.store
     store.check()
@@ -227,14 +221,14 @@ def _tables_of(context: Context) -> Tables:
         *whole_log(config.source, read["source"].schema, config.evaluation_date),
         *at_midnight(config.source, read["source"].schema),
     ]
-    tables = Tables.of_config(config, read, store.stage)
+    tables = road.Tables.of_config(config, read, store.stage)
     if config.sink.lists:
-        refuse_to_store(tables)
+        road.refuse_to_store(tables)
         tables = replace(tables, plan=replace(tables.plan, scoring=replace(tables.plan.scoring, stored=True)))
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
-        for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
-            context.spark.conf.set(name, SETTINGS_OF_ROWS[name])
+        for name in eng.SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
+            context.spark.conf.set(name, eng.SETTINGS_OF_ROWS[name])
     return tables
 
 
@@ -284,7 +278,7 @@ def _evaluate(context: Context) -> Outcome:
 # ---- publish
 
 
-def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], Entry]:
+def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], pointers.Entry]:
     """Stage and check every table that follows from the users; return them, and what the pointer says of the run."""
     config, tables = context.config, context.tables
     users = _users(context)
@@ -293,7 +287,7 @@ def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], Entry]:
         written["checks"] = _checked(context, written, users)
     (name, digest), counts = context.convention, context.counts  # without the tests that are withheld
     compared = results.compared_of(config.comparison, counts, context.earlier, tables.by_test)
-    entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+    entry = pointers.Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
     return written, replace(entry, log=log_of(counts, written["user_metrics"].counts), unit=config.unit)
 
 
@@ -352,12 +346,12 @@ def _stage_tables(context: Context, users: results.Users) -> dict[str, sinks.Wri
         if tables.assigned and tables.assigned.asked.timed:
             works.append(lambda: of_date(USER_DAYS, tables.user_days))
         if context.config.sink.lists:
-            works.append(lambda: of_date(LISTS, lists_to_store(tables)))
+            works.append(lambda: of_date(LISTS, road.lists_to_store(tables)))
         written = _in_threads(context, users.table.rows, *works)
     staged = written["user_metrics"], written["experiment_metrics"], written["quarantine"]
     context.checks += sinks.check_row_counts(*staged, counts)
     left_out = written["quarantine"]
-    groups = few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
+    groups = eng.few_rows(left_out.rows.groupBy(REASON).count()) if left_out.partitions.filled else []
     # An engine counts groups in any order.
     reasons = {row[REASON]: row["count"] for row in sorted(groups, key=lambda row: (-row["count"], row[REASON]))}
     context.record.entries["tables"] = {name: {"rows": table.n} for name, table in written.items()}
@@ -372,7 +366,7 @@ def _in_threads(
     days = context.earlier.days
     n_rows = total_counts(context.counts, "lists") * (len(days.dates) if days else 1)
     # The session of the rows: that of the run may be wrapped.
-    tables_of_works = all_of(rows.sparkSession, works, n_rows)
+    tables_of_works = eng.all_of(rows.sparkSession, works, n_rows)
     return {name: table for tables in tables_of_works for name, table in tables.items()}
 
 
@@ -381,7 +375,7 @@ def _stage_aggregates(context: Context, users: results.Users) -> dict[str, sinks
     config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
         if users.request.bootstrap is not None or users.request.cluster is not None:
-            users = replace(users, sums=store.stage(sums_of(users.table, users.request), "sums"))
+            users = replace(users, sums=store.stage(comparison.sums_of(users.table, users.request), "sums"))
 
     def averages() -> dict[str, sinks.Written]:
         with context.steps("experiment_metrics"):
@@ -470,7 +464,7 @@ def _withhold(context: Context, staged: results.Staged, arms: set[str]) -> None:
 
 def from_users(
     spark: SparkSession,
-    config: Config,
+    config: cfg.Config,
     recorded: Mapping[str, Any],
     users: DataFrame,
     names: Collection[str | None],
@@ -486,7 +480,7 @@ def from_users(
         names: Their experiments.
         store_for: Makes what is staged to, and reads other days.
     """
-    with session_settings(spark, config.spark) as refused, counted_in(config.unit):
+    with eng.session_settings(spark, config.spark) as refused, words.counted_in(config.unit):
         context = Context(spark, config, Steps(lambda text: None), refused, store_for)
         store, date = context.store, config.evaluation_date
         store.check()

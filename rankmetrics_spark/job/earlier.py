@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import comparison, schemas as sch
+from rankmetrics_spark import comparison, road, schemas as sch
 from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError, said
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, Pointers, unknown_looks
-from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.sinks import Store
 from rankmetrics_spark.words import UNIT, UNITS
 
@@ -81,7 +80,7 @@ class Earlier:
         looks = History.before(days.last, pointers, period.first, own=date)
         return cls(days, looks, pointers=others, seen=tuple(sorted({*seen, *others})))
 
-    def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
+    def with_users(self, store: Store, tables: road.Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
         Only experiments of this run are compared; what is published of them on its day is about to be replaced. With
@@ -115,7 +114,7 @@ class Earlier:
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
 
-    def with_day(self, plan: Plan, rows: DataFrame, config: Config) -> Earlier:
+    def with_day(self, plan: road.Plan, rows: DataFrame, config: Config) -> Earlier:
         """The same published days, with these rows for the day of the run."""
         own = self._of_day(plan, rows, config)
         if self.published is None:
@@ -123,7 +122,7 @@ class Earlier:
         return replace(self, dated=own.unionByName(self.published, allowMissingColumns=True))
 
     @staticmethod
-    def _of_day(plan: Plan, rows: DataFrame, config: Config) -> DataFrame:
+    def _of_day(plan: road.Plan, rows: DataFrame, config: Config) -> DataFrame:
         """What comparisons read of the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster, plan.public_trigger)
@@ -157,7 +156,7 @@ class Earlier:
                 earlier = now
         return work(earlier)
 
-    def notes(self, plan: Plan) -> list[str]:
+    def notes(self, plan: road.Plan) -> list[str]:
         """What a reader of the comparisons has to know of the period."""
         notes: list[str] = []
         if self.days is None:

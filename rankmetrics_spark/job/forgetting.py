@@ -9,16 +9,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import gates, report as rep, schemas as sch, sinks
-from rankmetrics_spark.config import Config, Sink, load
-from rankmetrics_spark.engines import few_rows, session_settings
+from rankmetrics_spark import config as cfg, engines as eng, gates, report as rep, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError, said
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, pages_of, tables_on_record
 from rankmetrics_spark.job.verifying import as_seen, rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer, Pointers
-from rankmetrics_spark.sources import ids_in
-from rankmetrics_spark.words import UNITS, counted_in
 
 #: Tables that hold users.
 _OF_USERS = ("user_metrics", "quarantine", *sch.OF_DATES)
@@ -85,7 +81,7 @@ def forget(
         InputError: Nothing is published there, or the file has no id.
         OutputError: A run is publishing one of the dates.
     """
-    files, ids = sinks.files_of(path), ids_in(spark, "--users", users)
+    files, ids = sinks.files_of(path), sources.ids_in(spark, "--users", users)
     if any(pointer.format != "parquet" for pointer in sinks.pointers_of(spark, path).values()):
         raise ConfigError.of("delta_keeps_users", path=path)
     # Finishes what a killed command has left, and removes files that no pointer names.
@@ -97,11 +93,11 @@ def forget(
     # In the order of the runs, since each has read what was published before it.
     for date in sorted(out.pointers, key=lambda date: max(out.pointers[date].run_of().values())):
         if date in found or out.seen_by(date) & found:
-            progress(f"erasing {UNITS} from {date}")
+            progress(f"erasing {words.UNITS} from {date}")
             out.erase(date)
     out.write_pages()
     dates, absent = f"{len(found):,} date{'s'[: len(found) != 1]}", n_ids - n_found
-    out.done.sentences.append(said("erased", n=n_found, units=UNITS, dates=dates, absent=absent, ids=n_ids))
+    out.done.sentences.append(said("erased", n=n_found, units=words.UNITS, dates=dates, absent=absent, ids=n_ids))
     return out.done
 
 
@@ -118,7 +114,7 @@ class _Output:
 
     def __post_init__(self) -> None:
         """Reads the pointers."""
-        self.store = sinks.store_of(self.spark, Sink(path=self.path), "forget")
+        self.store = sinks.store_of(self.spark, cfg.Sink(path=self.path), "forget")
         self.pointers = self.store.pointers()
 
     def found(self) -> tuple[set[str], int, int]:
@@ -126,7 +122,7 @@ class _Output:
         stored = [rows for table in _OF_USERS if (rows := self.store.existing(table)) is not None]
         tables = [rows.selectExpr(sch.DATE, f"string({sch.USER}) AS {_ID}") for rows in stored]
         rows = reduce(DataFrame.unionByName, tables).join(self.ids, _ID)
-        dates = {str(row[0]) for row in few_rows(rows.select(sch.DATE).distinct())}
+        dates = {str(row[0]) for row in eng.few_rows(rows.select(sch.DATE).distinct())}
         n_found, n_ids = (each.select(_LINE).distinct().count() for each in (rows, self.ids))
         return dates, n_found, n_ids
 
@@ -159,7 +155,7 @@ class _Output:
         for file, date in self.pages.items():
             try:
                 rep.check_page_libraries()
-                rep.write_page(rep.figures_of_output(self.spark, Sink(path=self.path), date), file)
+                rep.write_page(rep.figures_of_output(self.spark, cfg.Sink(path=self.path), date), file)
                 self.done.sentences.append(f"wrote {file} again, without examples")
             except RankmetricsError as error:
                 self.done.sentences.append(f"removed {file}: {error}")
@@ -174,10 +170,10 @@ class _Output:
         erased = {sch.ERASED: n + record.get(sch.ERASED, 0)} if n else {}
         new = deepcopy(record) | erased
         try:
-            with counted_in(record.get("config", {}).get("unit", "user")):
+            with words.counted_in(record.get("config", {}).get("unit", "user")):
                 after, written = self._again(store, entry, date, new, stored)
         except RankmetricsError as error:
-            text = f"the means and comparisons of {date} still count the {UNITS} who were erased: {error}"
+            text = f"the means and comparisons of {date} still count the {words.UNITS} who were erased: {error}"
             new = deepcopy(record) | erased | {"notes": [*record.get("notes", ()), text]}
             written = {table: _written(store, table, store.others(rows), date) for table, rows in stored.items()}
             after = sinks.entry_of(entry, [*written.values()], sinks.Partitions(date, entry.experiments))
@@ -198,7 +194,7 @@ class _Output:
         config = self._config(entry, date, record, stored["user_metrics"])
         days = {*record.get(DAYS_SEEN, ())} - {date}
         store.seen = partial(as_seen, date=date, run=entry.run_id, days=days)
-        with session_settings(self.spark, config.spark) as refused:
+        with eng.session_settings(self.spark, config.spark) as refused:
             tables = replace(tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))
             users, of_faulty = (_of_ids(rows, self.ids, "left_semi") for rows in (stored["user_metrics"], faulty))
@@ -208,7 +204,7 @@ class _Output:
             record["experiments"] = {name: n for name, n in known.items() if name not in counts} | left
             for total, key in {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}.items():
                 record["rows"][total] -= gates.total_counts(counts, key) - gates.total_counts(left, key)
-            of_erased = f" {UNITS} erased from this date"
+            of_erased = f" {words.UNITS} erased from this date"
             text = f"{record.get(sch.ERASED, 0):,}{of_erased}"
             text += f"; counts that cannot be derived without the log stay: {', '.join(stay)}" if stay else ""
             record["notes"] = [*(note for note in record["notes"] if of_erased not in note), text]
@@ -221,7 +217,7 @@ class _Output:
             earlier = [self.records[run] for run in sorted(self.records, reverse=True) if run < entry.run_id]
             quality = record["quality"] = gates.rates_without_users(record["quality"], left, stay)
             before = sinks.earlier_quality(earlier, quality["rates"]) if "previous" in quality else {}
-            checks = [sch.Check.of(row.asDict()) for row in few_rows(stored["checks"])]
+            checks = [sch.Check.of(row.asDict()) for row in eng.few_rows(stored["checks"])]
             context.checks += gates.checks_without_users(checks, quality, left, config.quality.rates, before)
             context.earlier = Earlier.of(store, config)
             written, after = staged_tables(context)
@@ -234,7 +230,7 @@ class _Output:
         self.done.sentences.extend(f"{date}: {text}" for text in context.failed or ())
         return sinks.entry_of(after, [*written.values()], partitions), written
 
-    def _config(self, entry: Entry, date: str, record: Mapping[str, Any], users: DataFrame) -> Config:
+    def _config(self, entry: Entry, date: str, record: Mapping[str, Any], users: DataFrame) -> cfg.Config:
         """The config on record; without segments where a user may have lists in several of them."""
         if missing := [key for key in ("config", "inputs", "experiments", "quality") if key not in record]:
             raise InputError(f"the record has no {missing[0]}")
@@ -244,9 +240,9 @@ class _Output:
         names = [
             sch.quoted(name) for name in source.get("segments") or () if source.get("list") and name in users.columns
         ]
-        if names and few_rows(users.where(" OR ".join(f"{name} IS NULL" for name in names)).limit(1)):
+        if names and eng.few_rows(users.where(" OR ".join(f"{name} IS NULL" for name in names)).limit(1)):
             source["segments"] = []
-        config = load(document, date=date)
+        config = cfg.load(document, date=date)
         if config.assignments or config.convention.digest() != entry.convention.get("hash"):
             why = "assignments say who counts" if config.assignments else "another version has published them"
             raise ConfigError(f"{why}, so they are not derived without the log")
@@ -255,6 +251,6 @@ class _Output:
 
 def _written(store: sinks.Store, table: str, rows: DataFrame, date: str) -> sinks.Written:
     """Stage rows as they are."""
-    counts = {row[0]: row[1] for row in few_rows(rows.groupBy(sch.EXPERIMENT).count())}
+    counts = {row[0]: row[1] for row in eng.few_rows(rows.groupBy(sch.EXPERIMENT).count())}
     most, few = max(counts.values(), default=1), sum(counts.values()) < sinks.MOST_ROWS
     return store.write(table, rows, sinks.Partitions(date, [*counts], most=most, few=few))

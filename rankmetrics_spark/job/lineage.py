@@ -17,9 +17,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import __version__
-from rankmetrics_spark.config import Config, local_path
-from rankmetrics_spark.errors import first_sentence, installation, without_secrets
+from rankmetrics_spark import __version__, config as cfg, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK, SEGMENT, Check
 
 if TYPE_CHECKING:
@@ -47,14 +45,14 @@ class Events:
     """
 
     record: dict[str, Any]
-    config: Config
+    config: cfg.Config
     problem: str = ""
     _client: OpenLineageClient | None = None
     _parent: Mapping[str, str] = field(default_factory=dict)
     _last: Thread | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession | None, config: Config, record: dict[str, Any]) -> Events:
+    def of(cls, spark: SparkSession | None, config: cfg.Config, record: dict[str, Any]) -> Events:
         """The events of a run; they go nowhere if no endpoint is set, or without the extra ``lineage``."""
         events = cls(record, config)
         names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
@@ -63,7 +61,7 @@ class Events:
             return events
         try:
             if find_spec("openlineage") is None:
-                raise ModuleNotFoundError(f"openlineage-python is not installed; run: {installation('lineage')}")
+                raise ModuleNotFoundError(f"openlineage-python is not installed; run: {err.installation('lineage')}")
             from openlineage.client import OpenLineageClient
 
             # The repository in the folder of a command is not that of the job.
@@ -80,7 +78,7 @@ class Events:
             namespace = config.lineage.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
             record["lineage"] = {"run_id": str(uuid4()), "namespace": namespace, "job": config.lineage.job}
         except Exception as error:  # a run does not depend on its lineage
-            events.problem = first_sentence(error)
+            events.problem = err.first_sentence(error)
         return events
 
     def start(self) -> None:
@@ -114,7 +112,7 @@ class Events:
         try:
             event = self._event(kind, tables or {}, checks)
         except Exception as error:
-            self.problem = self.problem or first_sentence(error)
+            self.problem = self.problem or err.first_sentence(error)
             return
 
         def send() -> None:
@@ -126,7 +124,7 @@ class Events:
                 try:
                     client.emit(event)
                 except Exception as error:  # each transport has errors of its own
-                    self.problem = first_sentence(error) or type(error).__name__
+                    self.problem = err.first_sentence(error) or type(error).__name__
                 else:
                     self.problem = ""
                     return
@@ -139,7 +137,7 @@ class Events:
             self._last.join(SECONDS)
             if self._last.is_alive():
                 self.problem = self.problem or f"no answer within {SECONDS:g} seconds"
-        return f"the run is not known to OpenLineage: {without_secrets(self.problem)}" if self.problem else ""
+        return f"the run is not known to OpenLineage: {err.without_secrets(self.problem)}" if self.problem else ""
 
     def _event(self, kind: str, tables: Mapping[str, str], checks: Sequence[Check]) -> Any:
         from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState
@@ -248,9 +246,9 @@ def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:
     """
     if is_table:
         return "catalog", place
-    if (local := local_path(place)) is not None:
-        return "file", without_secrets(str(local.absolute()))
-    url = urlsplit(without_secrets(place))
+    if (local := cfg.local_path(place)) is not None:
+        return "file", err.without_secrets(str(local.absolute()))
+    url = urlsplit(err.without_secrets(place))
     scheme = "s3" if url.scheme in ("s3a", "s3n") else url.scheme
     name = url.path.lstrip("/") if scheme in ("s3", "gs") else url.path
     return f"{scheme}://{url.netloc}", name or "/"

@@ -8,13 +8,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import report as rep, schemas as sch, sinks
+from rankmetrics_spark import gates, metrics as mx, report as rep, schemas as sch, sinks
 from rankmetrics_spark.config import ENDINGS, Config, Sink, as_dict, dates_in_words, load, override
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
-from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
 from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
-from rankmetrics_spark.metrics import Convention, parse
 from rankmetrics_spark.pointers import Pointer, record_path
 from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more, with_reads
 from rankmetrics_spark.sources import judgements as judgements_of, read_events
@@ -93,8 +91,8 @@ class StoredDay:
         return {"impressions": log_of_lists(lists), "judgements": hashed_judgements(tables)}
 
     def side_by_side(
-        self, store: sinks.Store, config: Config, rules: Sequence[Convention]
-    ) -> tuple[Tables, list[tuple[Convention, str]]]:
+        self, store: sinks.Store, config: Config, rules: Sequence[mx.Convention]
+    ) -> tuple[Tables, list[tuple[mx.Convention, str]]]:
         """The tables under the conventions that the stored lists can tell, and why they cannot tell the others."""
         of_run = tables_on_record(store.spark, self.before, self.record).plan
         plans = [tables_on_record(store.spark, config, self.record, None, [rule]).plan for rule in rules]
@@ -187,7 +185,7 @@ class StoredDay:
         if store.pointer(self.pointer.date) != self.pointer:
             raise OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
 
-    def refuse_other_lists(self, counts: Counts, judgements: str | None) -> None:
+    def refuse_other_lists(self, counts: gates.Counts, judgements: str | None) -> None:
         """Refuse lists that are not those which the run has scored, by its digests and that of the judgements."""
         others = judgements != self.record["digests"]["judgements"]
         for name, count in counts.items():
@@ -268,7 +266,7 @@ def recompute(
             changes["judgements"] = {**(document["judgements"] or {}), "table": None, "path": judgements, **format}
         after = load(reduce(override, settings, {**document, **changes}), date=date)
         days.append((StoredDay(pointer, record, before, bool(convention or judgements), judgements), after))
-    for metric in map(parse, metrics):
+    for metric in map(mx.parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
             raise ConfigError.of("metric_known", metric=metric, dates=dates_in_words(known))
     run_of_page, outcomes = pages_of(records), []

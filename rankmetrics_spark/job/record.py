@@ -21,18 +21,11 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
-from rankmetrics_spark import report as rep
-from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import config as cfg, engines as eng, gates, metrics as mx, pipeline, report as rep, road, sinks
 from rankmetrics_spark.errors import InputError, RankmetricsError, first_sentence, without_secrets
-from rankmetrics_spark.gates import DIGEST_LEAVES_OUT, Findings
 from rankmetrics_spark.job.lineage import Events
-from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.pipeline import Presentation
 from rankmetrics_spark.pointers import Pointer, record_path, unpublished
-from rankmetrics_spark.road import Keep, Plan, Tables
 from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
-from rankmetrics_spark.sinks import Store, Written, dated, refuse_on_disk, refused_checks, run_records
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 #: Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id.
@@ -57,7 +50,7 @@ class Record:
     _started: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
+    def open(cls, config: cfg.Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
         """Start the record of a run."""
         started = datetime.now(timezone.utc)
         # In the order of runs, even of several in one second: microseconds first, since they have five digits.
@@ -71,7 +64,7 @@ class Record:
             "outcome": "running",
             "started": started.isoformat(timespec="milliseconds"),
             DATE: config.evaluation_date,
-            "config": as_dict(config),
+            "config": cfg.as_dict(config),
             "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
             "engine": engine,
             "processor": processor(),
@@ -84,7 +77,7 @@ class Record:
         """Name of the run."""
         return str(self.entries[RUN])
 
-    def add_inputs(self, config: Config, tables: Mapping[str, DataFrame | None]) -> None:
+    def add_inputs(self, config: cfg.Config, tables: Mapping[str, DataFrame | None]) -> None:
         """Add paths, schemas and sizes of the inputs without reading rows; ``bytes`` are known of local files only."""
         inputs: dict[str, Any] = {}
         for name, rows in tables.items():
@@ -109,7 +102,7 @@ class Record:
             }
         self.entries["inputs"] = inputs
 
-    def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
+    def add_counts(self, plan: road.Plan, findings: gates.Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
         totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
         self.entries |= {
@@ -123,7 +116,7 @@ class Record:
             "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 
-    def add_digests(self, config: Config, of_inputs: Mapping[str, str | None]) -> None:
+    def add_digests(self, config: cfg.Config, of_inputs: Mapping[str, str | None]) -> None:
         """Add what the run has read, in digests; those of the lists are among the counts of their experiments."""
         text = json.dumps(self.entries["config"], sort_keys=True, default=str)
         more = ["repeated items"] * (config.options.repeated_items == "ignore")
@@ -132,7 +125,7 @@ class Record:
             "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
             "convention": config.convention.digest(),
             **of_inputs,
-            "leaves_out": [*DIGEST_LEAVES_OUT, *more],
+            "leaves_out": [*gates.DIGEST_LEAVES_OUT, *more],
         }
 
     def add_checks(self, checks: Sequence[Check]) -> None:
@@ -149,14 +142,14 @@ class Record:
         self.entries["quality"]["warnings"] += [*texts[:MOST_WARNINGS], *more]
 
     def finish(
-        self, store: Store, warnings: Sequence[str], withheld: RankmetricsError | None, checks: Sequence[Check]
+        self, store: sinks.Store, warnings: Sequence[str], withheld: RankmetricsError | None, checks: Sequence[Check]
     ) -> str:
         """Write the record of a run that has published; return where it is. What was withheld is among the refused."""
         self._close("done", withheld)
         if withheld:
             self.add_checks(checks)
             with suppress(Exception):
-                store.refuse(self.run_id, refused_checks(self.entries))
+                store.refuse(self.run_id, sinks.refused_checks(self.entries))
         self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
         try:
             return store.record(self.entries)
@@ -187,7 +180,7 @@ class Record:
 
 
 @dataclass(frozen=True, repr=False)
-class Outcome(Presentation):
+class Outcome(pipeline.Presentation):
     """What a run wrote.
 
     Attributes:
@@ -201,8 +194,8 @@ class Outcome(Presentation):
     path: str
     record: dict[str, Any]
     record_path: str
-    _store: Store
-    _tables: Mapping[str, Written]
+    _store: sinks.Store
+    _tables: Mapping[str, sinks.Written]
 
     def __repr__(self) -> str:
         """One sentence about what was counted and written; it starts no job."""
@@ -235,7 +228,7 @@ class Outcome(Presentation):
         return self._read_back("checks")
 
     def _read_back(self, table: str) -> DataFrame:
-        return dated(self._store.result(self._tables[table]))
+        return sinks.dated(self._store.result(self._tables[table]))
 
     @property
     def paths(self) -> dict[str, Any]:
@@ -246,7 +239,7 @@ class Outcome(Presentation):
 
     @cached_property
     def _figures(self) -> rep.Figures:
-        checks = rows_here(self, "checks") or [row.asDict() for row in few_rows(self.checks)]
+        checks = rows_here(self, "checks") or [row.asDict() for row in eng.few_rows(self.checks)]
         return rep.figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
 
 
@@ -264,23 +257,23 @@ def processor() -> str:
     return platform.machine()
 
 
-def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
+def record_refusal(config: cfg.Config, engine: str, error: RankmetricsError) -> None:
     """Send the events of a run that failed before it had a session, and write its record to an output on a disk."""
     record = Record.open(config, engine, {}, {})
     events = Events.of(None, config, record.entries)
     events.start()
-    record.fail(error, partial(refuse_on_disk, config.sink.path))
+    record.fail(error, partial(sinks.refuse_on_disk, config.sink.path))
     events.fail(())
 
 
 def tables_on_record(
     spark: SparkSession,
-    config: Config,
+    config: cfg.Config,
     record: Mapping[str, Any],
-    keep: Keep | None = None,
-    rules: Sequence[Convention] = (),
+    keep: road.Keep | None = None,
+    rules: Sequence[mx.Convention] = (),
     **read: DataFrame | None,
-) -> Tables:
+) -> road.Tables:
     """The tables of a run over inputs without rows that have the columns on record: the plan follows from these.
 
     Inputs in ``read`` are there with their rows; ``keep`` stores what is made of them; with ``rules``, under each of
@@ -293,7 +286,7 @@ def tables_on_record(
     inputs |= {name: rows for name, rows in read.items() if rows is not None}
     log, judgements, asked = inputs.pop("source"), inputs.pop("judgements", None), config.options
     inputs |= {"day": config.evaluation_date, "compared": config.comparison}
-    return Tables.of(log, judgements, asked, rules, keep=keep, **inputs)
+    return road.Tables.of(log, judgements, asked, rules, keep=keep, **inputs)
 
 
 def counts_on_record(record: Mapping[str, Any]) -> Any:
@@ -302,7 +295,7 @@ def counts_on_record(record: Mapping[str, Any]) -> Any:
     return {None if name == NULL_PARTITION else name: {**count} for name, count in known}
 
 
-def known_runs(store: Store, date: str, pointers: Mapping[str, Pointer]) -> dict[str, dict[str, Any]]:
+def known_runs(store: sinks.Store, date: str, pointers: Mapping[str, Pointer]) -> dict[str, dict[str, Any]]:
     """Run -> its record.
 
     Raises:
@@ -310,7 +303,7 @@ def known_runs(store: Store, date: str, pointers: Mapping[str, Pointer]) -> dict
     """
     if date not in pointers:
         raise InputError(unpublished(date, pointers) if pointers else f"'{store.path}' holds nothing that is published")
-    return {record[RUN]: record for record in run_records(store)}
+    return {record[RUN]: record for record in sinks.run_records(store)}
 
 
 def pages_of(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -319,7 +312,7 @@ def pages_of(records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {file: run for file, run in named if file and Path(file).is_file()}
 
 
-def with_config(store: Store, records: Mapping[str, dict[str, Any]], run: str) -> dict[str, Any]:
+def with_config(store: sinks.Store, records: Mapping[str, dict[str, Any]], run: str) -> dict[str, Any]:
     """The record of a run, which has its config.
 
     Raises:

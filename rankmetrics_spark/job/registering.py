@@ -8,11 +8,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark import errors as err, sinks
 from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, day, key, names, tests, text
-from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
 from rankmetrics_spark.schemas import OK, WARN, Check
-from rankmetrics_spark.sinks import files_of, plan_texts, pointers_of
 
 #: Test -> what is compared in it, and its experiments that have lists; all are of "" where there are no tests.
 Parts: TypeAlias = Mapping[str, tuple[Comparison, list[str]]]
@@ -44,13 +43,13 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     section = _Plan.read(plan)
     open_tests = [f"the test '{name}' of the plan" for name, own in section.tests.items() if not own.primary]
     for what in () if section.primary else open_tests or ["the plan"] * (not section.tests):
-        raise ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
-    known, files = as_dict(section), files_of(output)
+        raise err.ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
+    known, files = as_dict(section), sinks.files_of(output)
     given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
     known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
     if (earlier := files.read(PLAN)) is not None:
-        raise ConfigError.of("plan_is_there", output=output, day=json.loads(earlier)["registered"][:10])
-    pointers = pointers_of(None, files.root) if files.local else {}
+        raise err.ConfigError.of("plan_is_there", output=output, day=json.loads(earlier)["registered"][:10])
+    pointers = sinks.pointers_of(None, files.root) if files.local else {}
     looks = sorted(each for each, pointer in pointers.items() if any(entry.compared for entry in pointer.entries))
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     document = {"registered": now, "looks_before": looks, "plan": {name: known[name] for name in plan}}
@@ -68,7 +67,7 @@ def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: Loo
         looks: The numbers of the looks.
         parts: What is compared.
     """
-    texts = plan_texts(spark, config.sink.path, started) if config.comparison.is_requested else []
+    texts = sinks.plan_texts(spark, config.sink.path, started) if config.comparison.is_requested else []
     if not texts:
         return []
     document, on, before = json.loads(texts[0]) if is_sealed(texts[0]) else None, "", []

@@ -14,17 +14,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import comparison, report as rep, schemas as sch
+from rankmetrics_spark import comparison, engines as eng, pipeline, report as rep, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
-from rankmetrics_spark.engines import few_rows, group_means
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
 from rankmetrics_spark.job.record import Record
 from rankmetrics_spark.job.registering import Parts
-from rankmetrics_spark.pipeline import compared_users
 from rankmetrics_spark.pointers import Compared, Pointers
-from rankmetrics_spark.road import Keep, Plan, Tables
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
 #: Rows of a table that are read for the verdict and for the checks.
@@ -130,14 +127,14 @@ class Users:
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, tables: Tables, config: Config, earlier: Earlier) -> Users:
+    def of(cls, store: Store, tables: road.Tables, config: Config, earlier: Earlier) -> Users:
         """Return the users of the day of a run."""
         # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
         before = tables.plan.public_covariate or cuped_rows(store, config, tables)
-        table = replace(compared_users(tables, before), looks=earlier.looks)
+        table = replace(pipeline.compared_users(tables, before), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
-    def over(self, earlier: Earlier, tables: Tables, stage: Keep = lambda rows, name: rows) -> Users:
+    def over(self, earlier: Earlier, tables: road.Tables, stage: road.Keep = lambda rows, name: rows) -> Users:
         """Return the same users with those of the period, to be compared; ``stage`` keeps rows under a name."""
         assert earlier.users is not None and earlier.dated is not None and earlier.days is not None
         plan = tables.plan
@@ -151,7 +148,7 @@ class Users:
         return replace(self, compared=compared)
 
 
-def averages(users: Users, tables: Tables) -> DataFrame:
+def averages(users: Users, tables: road.Tables) -> DataFrame:
     """Return ``experiment_metrics``, with bootstrap intervals of the means if the config has them."""
     means = tables.experiment_metrics
     means = comparison.with_cluster_intervals(means, users.table, users.request, users.sums)
@@ -169,7 +166,7 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
 
 
-def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> DataFrame | None:
+def cuped_rows(store: Store, config: Config, tables: road.Tables | None = None) -> DataFrame | None:
     """Return ``user_metrics`` of the CUPED date, or those from before each exposure; refuse a date without users."""
     cuped = config.comparison.cuped
     if cuped is None or not config.comparison.is_requested:
@@ -184,7 +181,7 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
         before = tables.assigned.before(parts, (*stored, day), cuped.days).drop(sch.DATE)
         metrics = [metric.column for metric in tables.plan.scoring.metrics]
         weights = {name: comparison.lists_of(name, parts.columns) for name in metrics}
-        return group_means(before, (sch.EXPERIMENT, sch.USER), weights).select(sch.EXPERIMENT, sch.USER, *metrics)
+        return eng.group_means(before, (sch.EXPERIMENT, sch.USER), weights).select(sch.EXPERIMENT, sch.USER, *metrics)
     if cuped.date is None:
         return None
     user_metrics = store.existing("user_metrics")
@@ -194,7 +191,7 @@ def cuped_rows(store: Store, config: Config, tables: Tables | None = None) -> Da
     return rows
 
 
-def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, earlier: Earlier) -> list[str]:
+def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Config, earlier: Earlier) -> list[str]:
     """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
         return rep.sentences_of_period(earlier.days)
@@ -203,7 +200,7 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, e
         everyone = comparisons.rows.where(F.col(sch.SEGMENT) == sch.EVERYONE)
         order = (F.col(sch.ROLE) != sch.PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
         first = everyone.orderBy(*order)
-        rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
+        rows = [row.asDict() for row in eng.few_rows(first.limit(MOST_ROWS))]
         n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
     metrics, outlook = plan.scoring.metrics, []
     if earlier.days is not None and earlier.dated is not None:
@@ -315,7 +312,7 @@ def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
     if baseline is not None:
         rows = rows.where(F.col(sch.BASELINE) == baseline)
     # As the rows that are here: sentences name the experiments in their order.
-    found = [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
+    found = [row.asDict() for row in eng.few_rows(rows.limit(MOST_ROWS))]
     keys = (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC)
     return sorted(found, key=lambda row: [str(row.get(key)) for key in keys])
 

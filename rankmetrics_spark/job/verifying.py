@@ -11,14 +11,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch, sinks
-from rankmetrics_spark.config import Sink, as_dict, load
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.job.record import DAYS_SEEN, known_runs, with_config
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path
-from rankmetrics_spark.sources import ids_in
-from rankmetrics_spark.words import UNITS
 
 #: Files and inputs that an error names.
 MOST_NAMED = 3
@@ -98,7 +94,7 @@ class _Scratch(sinks.ParquetFolder):
 
 def verify(
     spark: SparkSession,
-    sink: Sink,
+    sink: cfg.Sink,
     date: str | None = None,
     document: Mapping[str, object] | None = None,
     without: str | None = None,
@@ -138,13 +134,13 @@ def verify(
     if source == sch.LISTS and not has_lists(pointers[date]):
         cure = f"{others}, from the inputs, or --from user_metrics"
         raise InputError.of("no_stored_lists", dates=date, done="derived from lists", cure=cure)
-    ids = None if without is None else ids_in(spark, "--without", without)
+    ids = None if without is None else sources.ids_in(spark, "--without", without)
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
         record = with_config(store, records, entry.run_id)
         if record.get(sch.ERASED) and ids is None and source == INPUTS:
             cure = f"{others} --without FILE, with an id per line, or --from user_metrics"
-            raise ConfigError(f"{UNITS} were erased from run {entry.run_id}; {cure}")
+            raise ConfigError(f"{words.UNITS} were erased from run {entry.run_id}; {cure}")
         with TemporaryDirectory(prefix="rankmetrics-verify-") as folder:
             # Earlier versions did not write down what they saw: what was published before.
             before = (
@@ -220,8 +216,8 @@ class _Derived:
         kept = {name: value for name, value in then.get("spark", {}).items() if name not in refused}
         # A key that an older version did not have counts as its default.
         each = (then, document or {**then, "spark": kept})
-        recorded, config = (load({**one, **self._place}, date=date) for one in each)
-        if changed := [*other_keys(as_dict(recorded), as_dict(config))]:
+        recorded, config = (cfg.load({**one, **self._place}, date=date) for one in each)
+        if changed := [*other_keys(cfg.as_dict(recorded), cfg.as_dict(config))]:
             raise DifferenceError("the config is another one: " + "; ".join(changed[:MOST_NAMED]))
         try:
             stored = (
@@ -263,7 +259,7 @@ class _Derived:
         """Derive what follows from the published rows of users, and compare it; say what does not follow."""
         from rankmetrics_spark.job import from_users
 
-        config = load({**self.record["config"], **self._place}, date=self.pointer.date)
+        config = cfg.load({**self.record["config"], **self._place}, date=self.pointer.date)
         lists = {name for name, count in self.record["experiments"].items() if count["lists"]}
         kept = {sch.NULL_PARTITION if name is None else name for name in self.entry.experiments}
         of_lists = bool(config.source.list and config.source.segments)
@@ -427,7 +423,7 @@ def first_difference(table: str, published: DataFrame, derived: DataFrame, *, ex
     both = published.withColumn(_PUBLISHED, F.lit(True)).unionByName(derived.withColumn(_PUBLISHED, F.lit(False)))
     rows = both.groupBy(*map(sch.quoted, keys)).agg(*(F.expr(f"{sql} AS {name}") for name, sql in sides.items()))
     rows = rows.withColumn("_other", F.expr(f"concat_ws(' ', {', '.join(['string(null)', *conditions.values()])})"))
-    first = few_rows(rows.where("_n_true != _n_false OR _other != ''").orderBy(*map(sch.quoted, keys)).limit(1))
+    first = eng.few_rows(rows.where("_n_true != _n_false OR _other != ''").orderBy(*map(sch.quoted, keys)).limit(1))
     if not first:
         return ""
     (row,) = first

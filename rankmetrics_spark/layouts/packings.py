@@ -23,8 +23,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.layouts import lists as li
-from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
+from rankmetrics_spark.layouts import lists as li, scores
 
 COUNT_ROWS = {sch.N_ROWS: "count(1)"}
 NO_HASH = "0L"
@@ -254,7 +253,7 @@ class Rows:
         if entries.score is not None and reading.convention.score_precision == 32:
             entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
         if sch.RELEVANCE not in li.field_names(columns):
-            entries = replace(entries, grade=judged_grades(entries, columns))
+            entries = replace(entries, grade=scores.judged_grades(entries, columns))
         rows, n_repeated = li.without_repeats(entries, size, reading)
         sizes = np.bincount(rows.list, minlength=size)
         if reading.by_position:
@@ -269,8 +268,8 @@ class Rows:
         batch = mx.Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
-        list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
-        intents = entry_intents(ranked, columns)
+        list_hash = scores.hashed_lists(entries, size, reading) if reading.hashed_to else None
+        intents = scores.entry_intents(ranked, columns)
         ranked_by = None if ranked.score is None else ranked.ranked_by
         return li.RankedLists(batch, n_repeated, n_tied, hashes, None, intents, list_hash, ranked_by)
 
@@ -393,7 +392,7 @@ class Stored:
         hashes = li.ints(of[sch.ITEM_HASHES]) if sch.ITEM_HASHES in of else None
         items = np.zeros(len(index), np.int64) if hashes is None else hashes
         if hashes is not None and self.looks_up:
-            grades = judged_grades(li.Entries(index, hashes, grades), columns)
+            grades = scores.judged_grades(li.Entries(index, hashes, grades), columns)
         score = exact = None
         if sch.SCORES in of:
             score = li.numbers(of[sch.SCORES], np.float64)
@@ -405,7 +404,7 @@ class Stored:
         batch = with_tie_groups(batch, entries, reading.convention)
         list_hash = li.ints(columns[self.list_hash]) if self.list_hash else None
         ranked_by = None if score is None else entries.ranked_by
-        intents = None if places is None else entry_intents(entries, columns)
+        intents = None if places is None else scores.entry_intents(entries, columns)
         return li.RankedLists(batch, n_repeated, n_tied, hashes, None, intents, list_hash, ranked_by)
 
 

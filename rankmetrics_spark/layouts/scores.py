@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark import errors as err, metrics as mx, schemas as sch
 from rankmetrics_spark.layouts import lists as li
 
 
@@ -277,7 +276,7 @@ def _refuse_infinite(values: mx.Floats, metrics: Sequence[mx.Metric], batch: mx.
     for metric, of_lists in zip(metrics, values, strict=True):
         if metric.needs != "scores" and np.isinf(of_lists).any():
             highest = max(np.nanmax(grades, initial=0) for grades in (batch.grade, batch.pool_grade))
-            raise InputError.of("gain_not_finite", metric=metric, highest=highest, gain=rule.gain)
+            raise err.InputError.of("gain_not_finite", metric=metric, highest=highest, gain=rule.gain)
 
 
 def score_batch(columns: li.Arrays, layout: li.Layout, scoring: Scoring) -> Iterator[Mapping[str, mx.Array]]:

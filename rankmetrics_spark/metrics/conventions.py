@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rankmetrics_spark import errors as err
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark import doors, errors as err
 from rankmetrics_spark.metrics.batch import Bools, Floats
 
 GainTable: TypeAlias = tuple[tuple[float, float], ...]
@@ -183,7 +182,7 @@ def _settings(convention: Convention) -> dict[str, str]:
 
 
 STANDARD = Convention()
-PRESETS = {name: Convention(preset=name, **own) for name, own in data_of(__name__, "presets").items()}
+PRESETS = {name: Convention(preset=name, **own) for name, own in doors.data_of(__name__, "presets").items()}
 
 
 def resolve(value: str | Mapping[str, object] | Convention) -> Convention:

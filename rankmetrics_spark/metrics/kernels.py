@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankmetrics_spark.metrics import intents, ties as tied
+from rankmetrics_spark.metrics import conventions, intents, ties as tied
 from rankmetrics_spark.metrics.batch import Bools, Floats, Ints
-from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import SUMMABLE, discount, geometric, itself, last_rank, reciprocal, unit
 
 # The examples in the docstrings use one_list.
@@ -278,7 +277,7 @@ def bpref(lists: Lists) -> Floats:
     return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
 
 
-def _refuted(grade: Floats, convention: Convention) -> Bools:
+def _refuted(grade: Floats, convention: conventions.Convention) -> Bools:
     """(e,) judged, but not relevant; negative grades are neither."""
     return np.asarray((grade >= 0) & ~convention.relevant(grade))
 

@@ -8,9 +8,8 @@ from typing import TypeVar, cast
 import numpy as np
 
 from rankmetrics_spark import errors as err
-from rankmetrics_spark.metrics import discounts
+from rankmetrics_spark.metrics import conventions, discounts
 from rankmetrics_spark.metrics.batch import Array, Batch, Bools, Floats, Intents, Ints, order_within, place
-from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.names import REGISTRY, Metric
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Lists:
     (array([2.]), array([2.5]), array([2.]))
     """
 
-    def __init__(self, batch: Batch, convention: Convention, ties: str = "plain") -> None:
+    def __init__(self, batch: Batch, convention: conventions.Convention, ties: str = "plain") -> None:
         """Nothing is computed yet.
 
         Args:
@@ -226,7 +225,7 @@ def one_list(
     scores: Sequence[float] | None = None,
     intents: Sequence[Sequence[str]] | None = None,
     pool_intents: Sequence[Sequence[str]] | None = None,
-    convention: Convention | None = None,
+    convention: conventions.Convention | None = None,
 ) -> Lists:
     """One list, to try a kernel by hand.
 
@@ -249,7 +248,7 @@ def one_list(
     score = None if scores is None else np.array(scores, np.float64)
     of_items = None if intents is None else _intents(grade, intents, judged, pool_intents or intents)
     batch = Batch(1, *entries, np.array([length]), pool_list, pool_grade, score=score, intents=of_items)
-    return Lists(batch, convention or Convention())
+    return Lists(batch, convention or conventions.Convention())
 
 
 def _intents(grades: Floats, shown: Sequence[Sequence[str]], judged: Floats, pool: Sequence[Sequence[str]]) -> Intents:
@@ -333,7 +332,7 @@ def condensed(batch: Batch) -> Batch:
 ZERO_RELEVANT = {"zero": 0.0, "skip": np.nan, "one": 1.0}
 
 
-def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> Floats:
+def compute(batch: Batch, metrics: Sequence[Metric], convention: conventions.Convention) -> Floats:
     """Value of each metric for each list.
 
     Args:
@@ -350,7 +349,7 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
 
     >>> from rankmetrics_spark.metrics import parse
     >>> batch = Batch(2, *map(np.array, ([0, 0], [1, 3], [1.0, 1.0], [3, 3], [0, 0], [1.0, 1.0])))
-    >>> compute(batch, [parse("ap@3"), parse("rr")], Convention()).round(3).tolist()
+    >>> compute(batch, [parse("ap@3"), parse("rr")], conventions.Convention()).round(3).tolist()
     [[0.833, 1.0], [0.0, 0.0]]
     """
     check(metrics, convention)
@@ -381,7 +380,7 @@ def _one_per_list(metric: Metric, returned: object, n: int) -> Floats:
     raise err.ConfigError.of("not_a_number_per_list", metric=metric, what=what, n=n)
 
 
-def check(metrics: Iterable[Metric], convention: Convention) -> None:
+def check(metrics: Iterable[Metric], convention: conventions.Convention) -> None:
     """Refuse metrics that cannot read tied scores as the convention asks.
 
     Args:

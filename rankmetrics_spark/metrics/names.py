@@ -9,18 +9,16 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from rankmetrics_spark import errors as err
-from rankmetrics_spark.metrics.batch import Floats
-from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
+from rankmetrics_spark import errors as err, schemas as sch
+from rankmetrics_spark.metrics import batch, conventions
 
-Kernel: TypeAlias = Callable[..., Floats]
-K = TypeVar("K", bound=Callable[..., Floats])
+Kernel: TypeAlias = Callable[..., batch.Floats]
+K = TypeVar("K", bound=Callable[..., batch.Floats])
 Needs: TypeAlias = Literal["relevant", "judged", "scores", "intents", "shown_intents"]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
 
 #: Columns of the output tables; no metric may have one of these names.
-RESERVED = frozenset({*USER_COLUMNS, SEGMENT, METRIC})
+RESERVED = frozenset({*sch.USER_COLUMNS, sch.SEGMENT, sch.METRIC})
 
 #: What ``Definition.higher_is_better`` means, in words.
 DIRECTIONS = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
@@ -96,7 +94,7 @@ class Definition:
         words = self.name.upper() if len(self.name) <= 4 else self.name.replace("_", " ").capitalize()
         return self.mean_name or f"mean {words}"
 
-    def reading(self, convention: Convention) -> str:
+    def reading(self, convention: conventions.Convention) -> str:
         """How this metric reads ties under a convention: ``plain``, ``expected`` or ``threshold``."""
         knob = getattr(convention, self.tie_knob)
         value = convention.ties if knob == "same" else knob

@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from string import ascii_lowercase
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding, by_metric, label_of
-from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.words import UNIT, UNITS, Change, counted, percent
 
 
@@ -39,7 +38,7 @@ def sentence_of_margin(found: Finding) -> str:
         factor, unit, size, worst = 1, "", found.margin, found.worst_case
     if size is None:
         return ""
-    margin, is_better, among = f"{factor * size:g}{unit}", parse(found.metric).higher_is_better, found.among
+    margin, is_better, among = f"{factor * size:g}{unit}", mx.parse(found.metric).higher_is_better, found.among
     below, above = ("above", "below") if is_better is False else ("below", "above")
     subject, shown = f"{found.label} of {found.candidate}", found.within_margin
     limit = f"{subject} is no more than {margin} {below} that of {found.baseline}{among}"
@@ -336,7 +335,7 @@ def sentence_of_best(found: Iterable[Finding]) -> str:
     if not ranks:
         return ""
     means = {side.name: side.mean or 0.0 for each in tested for side in each.sides}
-    is_lower = parse(tested[0].metric).higher_is_better is False
+    is_lower = mx.parse(tested[0].metric).higher_is_better is False
     best = sorted((name for name in ranks if ranks[name][0] == 1), key=means.__getitem__, reverse=not is_lower)
     more = len(best) - MOST_NAMED
     named = [*map(str, best[:MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])]
@@ -347,7 +346,7 @@ def sentence_of_best(found: Iterable[Finding]) -> str:
     return f"{who} the {len(ranks):,} experiments could be the best on {tested[0].label} ({level} confidence){tail}"
 
 
-def sentences_of_order(found: Iterable[Finding], metrics: Iterable[Metric]) -> list[str]:
+def sentences_of_order(found: Iterable[Finding], metrics: Iterable[mx.Metric]) -> list[str]:
     """Which experiments are above which on each metric, where every pair of at least three is compared.
 
     Args:
@@ -359,9 +358,9 @@ def sentences_of_order(found: Iterable[Finding], metrics: Iterable[Metric]) -> l
     ...          ("b", "d", "baseline"), ("c", "d", None)]
     >>> def found(better): return [Finding({}, baseline=x, candidate=y, metric="ndcg@10", p_adjusted=0.01,
     ...                                    better=better and winner) for x, y, winner in pairs]
-    >>> sentences_of_order(found("as it is"), [parse("ndcg@10")])
+    >>> sentences_of_order(found("as it is"), [mx.parse("ndcg@10")])
     ['NDCG@10: b is above a, d; c is above a; no other pair of the 4 experiments differs clearly']
-    >>> sentences_of_order(found(None), [parse("ndcg@10")])
+    >>> sentences_of_order(found(None), [mx.parse("ndcg@10")])
     ['NDCG@10: no pair of the 4 experiments differs clearly']
     """
     lines = []

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, schemas as sch
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, console, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
@@ -368,7 +367,7 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "ahead": examples.is_ahead,
         "note": examples.note,
         "unit": "Query" if examples.of_queries else f"{UNIT:C}",
-        "metrics": [{"label": fd.label_of(of), "lower": of.higher_is_better is False} for of in map(parse, metrics)],
+        "metrics": [{"label": fd.label_of(of), "lower": of.higher_is_better is False} for of in map(mx.parse, metrics)],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),
         "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],

@@ -5,9 +5,8 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark import config as cfg, findings as fd, schemas as sch
+from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.findings import Finding, Metrics, Row
-from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report import assets, beside
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Fact
 
@@ -36,9 +35,9 @@ def verdict_of(rows: Sequence[Row], metrics: Metrics = (), more: int = 0) -> lis
     found = fd.findings(rows)
     everyone = [replace(each, note=cfg.without_gap(each.note)) for each in found if each.is_of_all]
     names = {str(metric): metric for metric in metrics}
-    names |= {name: parse(name) for name in fd.by_metric(everyone) if name not in names}
+    names |= {name: mx.parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
-    primary = fd.primary_names(everyone) or {str(deciding([*names.values()]))}
+    primary = fd.primary_names(everyone) or {str(mx.deciding([*names.values()]))}
 
     def place(each: Finding) -> tuple[Any, ...]:
         """What decides first, then what is shown; of many, the surest first."""
@@ -207,7 +206,7 @@ def outlook_sentence(outlook: "Outlook") -> str:
     else:
         text = f"no new {UNITS} arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
         text += f"not of {effect}{limit}"
-    return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(parse(outlook.metric))}: {text}"
+    return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(mx.parse(outlook.metric))}: {text}"
 
 
 def _never_rounded_down(effect: float) -> str:
@@ -224,23 +223,23 @@ def _days(n: int) -> str:
     return "1 more day" if n == 1 else f"{n} more days"
 
 
-def sentence(row: Row, metric: Metric) -> str:
+def sentence(row: Row, metric: mx.Metric) -> str:
     """One comparison in words.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "note": None, "better": "candidate", "mean_baseline": 0.5,
     ...        "mean_candidate": 0.55, "difference": 0.05, "relative_difference": 0.1, "relative_ci_low": 0.08,
     ...        "relative_ci_high": 0.12, "ci_low": 0.04, "ci_high": 0.06, "p_adjusted": 0.00002, "correction": "holm",
     ...        "n_comparisons": 4, "confidence": 0.95, "n_users": 2000, "adjusted_minimum_detectable_effect": 0.01}
-    >>> print(sentence(row, parse("ndcg@10")))
+    >>> print(sentence(row, mx.parse("ndcg@10")))
     b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 after Holm (4 comparisons)
     >>> unclear = {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None,
     ...            "adjusted_relative_ci_low": -0.08, "adjusted_relative_ci_high": 0.28,
     ...            "adjusted_ci_low": -0.04, "adjusted_ci_high": 0.14}
-    >>> print(sentence(row | unclear, parse("ap")))
+    >>> print(sentence(row | unclear, mx.parse("ap")))
     b against a on MAP: no difference shown, 0.500 → 0.550, +10.0 % (-8.0 to +28.0), p = 0.300
     >>> of_looks = {"sequential_relative_ci_low": 0.07, "sequential_relative_ci_high": 0.13,
     ...             "sequential_ci_low": 0.03, "sequential_ci_high": 0.07, "looks": "any", "test": "welch"}
-    >>> sentence(row | of_looks, parse("ndcg@10")).partition(" % ")[2]
+    >>> sentence(row | of_looks, mx.parse("ndcg@10")).partition(" % ")[2]
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
     return sentence_of(Finding.of({**row, sch.METRIC: str(metric)}))
@@ -260,7 +259,7 @@ def sentence_of(found: Finding, once: bool = False) -> str:
         judged = f", of whom people judged {found.n_judged:,}," if found.n_judged else ""
         could = f"; {found.n_users:,} {found.units}{judged} are enough to find changes of {found.detectable()} or more"
         could = f"{could}{found.with_power}{after}" if found.detectable() else ""
-        is_better = parse(found.metric).higher_is_better
+        is_better = mx.parse(found.metric).higher_is_better
         says = STATES["open"].word if is_better is not None else "neither direction is better"
         return f"{against}: {says}, {change}, {p}{valid}{could}{also}"
     verb, after = "beats" if found.better == "candidate" else "loses to", "" if once else correction_of(found)

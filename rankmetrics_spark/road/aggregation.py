@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark import layouts as lay, schemas as sch, statistics as st
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
-from rankmetrics_spark.layouts import Arrays, flat
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
 
@@ -145,7 +144,7 @@ def _ways(batch: pa.RecordBatch, what: Summands) -> Ways:
     return st.splits(tuple(what.segments), codes, what.combinations, batch.num_rows)
 
 
-def _sums_of_batch(columns: Arrays, what: Summands, ways: Ways) -> Iterator[tuple[list[list[str]], Ints]]:
+def _sums_of_batch(columns: lay.Arrays, what: Summands, ways: Ways) -> Iterator[tuple[list[list[str]], Ints]]:
     """Keys and sums of the users of a batch, for each way to split them."""
     metrics, over_lists = what.metrics, what.over_lists
     with_relevant, without_list = _numbers(columns[sch.N_RELEVANT]) > 0, _column_or_default(columns, sch.N_LISTS) == 0
@@ -164,7 +163,7 @@ def _sums_of_batch(columns: Arrays, what: Summands, ways: Ways) -> Iterator[tupl
         cells.append(_cells(values, lists, counts))
     # A list with an array of experiments counts in each of them.
     own, many = columns[sch.EXPERIMENT], pa.types.is_nested(columns[sch.EXPERIMENT].type)
-    row, own = flat(own) if many else (np.arange(len(own)), own)
+    row, own = lay.flat(own) if many else (np.arange(len(own)), own)
     names, experiment = coded(own)
     rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)[row]
     for labels, label in ways:
@@ -221,7 +220,7 @@ def _totals(cells: Sequence[Floats], places: Ints | slice, starts: Ints, n_metri
     return np.stack(rows, axis=-1).astype(np.int64).reshape(n_metrics * len(starts), -1)
 
 
-def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:
+def _column_or_default(columns: lay.Arrays, name: str) -> npt.NDArray[Any]:
     """A column, or its default for every row if it is missing."""
     return _numbers(columns[name]) if name in columns else np.full(len(columns[sch.EXPERIMENT]), _OPTIONAL[name])
 
@@ -231,7 +230,7 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _estimates(columns: Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
+def _estimates(columns: lay.Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
     sums = st.Sums(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS, matrix_of(columns[SUMS]))
     counts, lists = {name: sums[name] for name in _COUNTS}, {}
@@ -349,7 +348,7 @@ def _picked(batches: Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, _PICKED.fieldNames())
 
 
-def _percentiles(columns: Arrays, request: Percentiles) -> Iterator[Computed]:
+def _percentiles(columns: lay.Arrays, request: Percentiles) -> Iterator[Computed]:
     from rankmetrics_spark.statistics import interpolated
 
     n = np.asarray(columns[_TOTAL].to_numpy(), np.int64)

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, functions as F
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.engines import AnyTable, Batches, few_rows, in_one_step, rows_of, table_of
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.road.checking import digest_of, hash_of, sums_of_hashes
-from rankmetrics_spark.road.events import aligned, first_of
+from rankmetrics_spark.road import checking, events
 
 _TEST, _ARM, _USER, _SINCE, _UNTIL = "_test", "_arm", "_member", "_since", "_until"
 _FAULTY, _OTHER_ARM, _N, _OF_ARM = "_no_assignment", "_other_arm", "_n", "_experiment"
@@ -62,9 +61,9 @@ def with_assignments(
     named, usual, path = options.assignment_columns, sch.ASSIGNMENT_NAMES, options.path_of("assignment_columns")
     table = table_of(assignments, "assignments", named.values(), sum(usual.values(), ()), log)
     columns = options.path_of("columns")
-    if "experiment" not in options.columns and (own := first_of(log, (sch.EXPERIMENT, "experiment"))):
+    if "experiment" not in options.columns and (own := events.first_of(log, (sch.EXPERIMENT, "experiment"))):
         raise InputError.of("two_assignments", own=own, columns=columns)
-    role = {name: named[name] if name in named else first_of(table, names) for name, names in usual.items()}
+    role = {name: named[name] if name in named else events.first_of(table, names) for name, names in usual.items()}
     at = role[sch.TIME]
     asked = Asked(compared, options.time_zone, day, role["test"] is not None, at is not None)
     if at and not options.columns.get(sch.TIME):
@@ -79,7 +78,7 @@ def with_assignments(
             name = "tests is" if what == "test" else f"the days of tests.{days[0]} are"
             raise ConfigError(f"{name} given, and the assignments have no column of {what}s; allowed: a {path}.{what}")
     ids = [role["test"]] * asked.by_test + [role["arm"] or "arm", role["user"] or sch.USER]
-    found = aligned(table, [name for name in ids if name], at, asked.zone, "assignments")
+    found = events.aligned(table, [name for name in ids if name], at, asked.zone, "assignments")
     sql = dict(zip((_SINCE, _USER, _ARM, _TEST), found[::-1], strict=False))
     faulty = [f"{_SINCE} IS NULL"] * asked.timed + [f"coalesce({name}, '') = ''" for name in sql if name != _SINCE]
     sql.setdefault(_TEST, "string(null)")
@@ -127,7 +126,7 @@ class Assigned:
             """A row per test and user; those of a user lie together, as the lists that they are joined to will."""
             by_user = rows.selectExpr(*(f"{sql} AS {name}" for name, sql in keys.items()), *read).repartition(_USER)
             firsts = (F.expr(f"{sql} AS {name}") for name, sql in first.items())
-            return by_user.groupBy(_TEST, _USER).agg(*firsts, *(sums_of_hashes(sch.DIGEST) if read else ()))
+            return by_user.groupBy(_TEST, _USER).agg(*firsts, *(checking.sums_of_hashes(sch.DIGEST) if read else ()))
 
         def arms_of(users: DataFrame) -> DataFrame:
             """A row per test and arm; it reads all columns of the exchange, as members do."""
@@ -140,7 +139,7 @@ class Assigned:
             others = [name for name in counted.columns if name != _ARM]
             return named(counted.join(names, same_arm, "left").selectExpr(*others, f"_name_of_arm AS {_ARM}"))
 
-        users = keep(users_of(f"{hash_of((_TEST, _USER, _ARM, _SINCE))} AS {sch.DIGEST}"), "assigned")
+        users = keep(users_of(f"{checking.hash_of((_TEST, _USER, _ARM, _SINCE))} AS {sch.DIGEST}"), "assigned")
         arms = known = experiments = keep(counted := arms_of(users), "arms")
         if arms is counted:
             # Nothing is stored: names come from the rows, which no query groups once more, or digests, for them.
@@ -225,7 +224,7 @@ class Assigned:
                 test["arms"][row[sch.EXPERIMENT]] = int(row[sch.N_ASSIGNED])
         n = sum(row[_N] for row in rows)
         again = sum(row[_N] - row[sch.N_ASSIGNED] for row in rows if row[_ARM] is not None)
-        return AssignmentCounts(int(n), int(faulty), int(again), tests, digest_of(*rows))
+        return AssignmentCounts(int(n), int(faulty), int(again), tests, checking.digest_of(*rows))
 
 
 @dataclass(frozen=True)

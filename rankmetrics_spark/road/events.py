@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.config import Options, microseconds
 from rankmetrics_spark.engines import AnyTable, as_text, engine_of, few_rows, table_of
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.road.checking import digest_of, hash_of, literal, micros, sums_of_hashes
 from rankmetrics_spark.road.nested import Nested, flat_judgements, flat_log
 
@@ -66,7 +65,7 @@ def with_grades(
     sides = _Sides.of(shown, events, options)
     path = options.path_of("columns")
     if "relevance" not in options.columns and (own := first_of(shown, [sch.RELEVANCE])):
-        raise InputError.of("two_grades", own=own, path=path)
+        raise err.InputError.of("two_grades", own=own, path=path)
     state, of_item = _state(options, day, sides.is_timed), [*sides.keys, _ITEM]
     events, seen = sides.events, sides.shown.join(sides.events.select(*of_item), of_item, "left_semi")
     if sides.by_list:
@@ -148,12 +147,12 @@ class _Sides:
         given = options.event_columns
         role = {name: given.get(name) or first_of(events, usual) for name, usual in sch.EVENT_NAMES.items()}
         if lists and len(lists) != len(options.list):
-            raise ConfigError.of(
+            raise err.ConfigError.of(
                 "other_lists_of_events", at=of_events, lists=lists, of=options.path_of("list"), columns=options.list
             )
         if not shown_at and (options.within or not lists):
             needs = options.path_of("within") if options.within else f"events without {of_events}.list"
-            raise ConfigError.of("times_missing", path=path, needs=needs, of_events=of_events)
+            raise err.ConfigError.of("times_missing", path=path, needs=needs, of_events=of_events)
         pairs = dict(zip(options.list, lists, strict=False))
         if not lists or role["user"]:
             user = options.columns.get("user") or first_of(shown, (sch.USER, "user")) or sch.USER
@@ -192,7 +191,7 @@ def aligned(table: DataFrame, names: Sequence[str], at: str | None, zone: str, w
     kinds = {field.name: field.dataType for field in table.schema.fields}
     for name in (*names, *([at] if at else [])):
         if name not in kinds:
-            raise InputError(f"the {what} have no column '{name}': {unknown('column', name, kinds)}")
+            raise err.InputError(f"the {what} have no column '{name}': {err.unknown('column', name, kinds)}")
     engine = engine_of(table.sparkSession)
     time = micros(sch.quoted(at), kinds[at], zone, what, at) if at else "cast(null AS bigint)"
     return [*(as_text(sch.quoted(name), kinds[name], engine) for name in names), time]
@@ -203,11 +202,11 @@ def _grade(events: DataFrame, kind: str | None, options: Options) -> str:
     path = options.path_of("grades")
     if kind not in events.columns:
         if options.grades or kind:
-            problem = unknown("column", kind or sch.EVENT_NAMES["kind"][0], events.columns)
-            raise InputError(f"the events have no column for their kind: {problem}")
+            problem = err.unknown("column", kind or sch.EVENT_NAMES["kind"][0], events.columns)
+            raise err.InputError(f"the events have no column for their kind: {problem}")
         return "1D"
     if not options.grades:
-        raise ConfigError.of("kinds_without_grades", path=path, kind=kind)
+        raise err.ConfigError.of("kinds_without_grades", path=path, kind=kind)
     cases = (f"WHEN {literal(name)} THEN {float(grade)!r}D" for name, grade in options.grades.items())
     return f"CASE string({sch.quoted(str(kind))}) {' '.join(cases)} END"
 

@@ -4,20 +4,17 @@ from typing import TypeAlias
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, words
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.road.checking import GRADE, digest_of, pools, sums_of_hashes, typed_judgements
 from rankmetrics_spark.road.plan import mapped
-from rankmetrics_spark.words import UNITS
 
 #: (grade of people, grade of the machine) -> items that people judged; None where the machine did not judge them.
 LabelCounts: TypeAlias = dict[tuple[float, float | None], int]
 DRAWN = "_drawn"
 
 
-def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Options) -> tuple[DataFrame, DataFrame]:
+def split_labels(judgements: DataFrame, machine: DataFrame | None, options: cfg.Options) -> tuple[DataFrame, DataFrame]:
     """The judgements of people in drawn users, and pools of those of the machine; a null is nobody's judgement.
 
     Args:
@@ -38,7 +35,7 @@ def split_labels(judgements: DataFrame, machine: DataFrame | None, options: Opti
     return people, rated if drawn is None else rated.join(drawn, sch.USER, "left")
 
 
-def drawn_labels(judgements: DataFrame, options: Options) -> tuple[DataFrame, DataFrame | None]:
+def drawn_labels(judgements: DataFrame, options: cfg.Options) -> tuple[DataFrame, DataFrame | None]:
     """The judgements of people in drawn users; and these users, with probabilities: None where no column names them."""
     of_people = mapped(options.judgement_columns, sch.MACHINE_ROLES, judgements.columns)
     people = str(of_people[sch.RELEVANCE])
@@ -69,7 +66,7 @@ def of_both(people: DataFrame, rated: DataFrame) -> DataFrame:
     return both.drop(DRAWN)
 
 
-def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> tuple[LabelCounts, str]:
+def label_counts(pools: DataFrame, people: DataFrame, options: cfg.Options) -> tuple[LabelCounts, str]:
     """How both judged the same items, and the digest of the machine's labels: a hash per user; starts a job.
 
     Raises:
@@ -78,9 +75,9 @@ def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> tuple
     if prompt := options.drawn_by.get("prompt"):
         user = mapped(options.judgement_columns, sch.MACHINE_ROLES, people.columns)[sch.USER]
         shaped = people.where(f"try_cast({sch.quoted(prompt)} AS boolean)")
-        if n := few_rows(shaped.agg(F.countDistinct(sch.quoted(str(user))).alias("n")))[0]["n"]:
+        if n := eng.few_rows(shaped.agg(F.countDistinct(sch.quoted(str(user))).alias("n")))[0]["n"]:
             at = options.path_of("human_sample")
-            raise InputError.of("prompt_from_sample", n=n, units=UNITS, at=at, prompt=prompt)
+            raise InputError.of("prompt_from_sample", n=n, units=words.UNITS, at=at, prompt=prompt)
     # Also users whom people did not judge, each once.
     hashed = f"xxhash64({sch.USER}, {sch.MACHINE_GRADE}, {sch.MACHINE_HASH}) AS {sch.DIGEST}"
     each = f"posexplode_outer(arrays_zip({sch.POOL_GRADE}, {sch.POOL_HASH})) AS (_n, _judged)"
@@ -89,6 +86,6 @@ def label_counts(pools: DataFrame, people: DataFrame, options: Options) -> tuple
     once = f"CASE WHEN coalesce(_n, 0) = 0 AND {sch.MACHINE_HASH} IS NOT NULL THEN {sch.DIGEST} END AS {sch.DIGEST}"
     pairs = judged.selectExpr(f"_judged.{sch.POOL_GRADE} AS people", f"{grade} AS machine", once)
     counts = pairs.groupBy("people", "machine").agg(F.count(F.lit(1)).alias("n"), *sums_of_hashes(sch.DIGEST))
-    rows = few_rows(counts)
+    rows = eng.few_rows(counts)
     known = {(row["people"], row["machine"]): int(row["n"]) for row in rows if row["people"] is not None}
     return known, digest_of(*rows)

@@ -12,15 +12,9 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Options, Packed
-from rankmetrics_spark.engines import engine_of, field_of, steps_to
-from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.layouts import LONGEST, MASK_RANKS, Packing
-from rankmetrics_spark.road import checking
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, schemas as sch
+from rankmetrics_spark.road import checking, ranking
 from rankmetrics_spark.road.plan import Plan
-from rankmetrics_spark.road.ranking import described
-from rankmetrics_spark.schemas import ColumnMap
 
 _ELEMENT, _PLACE, _ITEMS = "_element", "_place", "_items"
 _LOOK = f"({_ELEMENT}, {_PLACE}) ->"
@@ -45,7 +39,7 @@ class Nested:
     array: str
     fault: str
     values: Mapping[str, str]
-    roles: ColumnMap
+    roles: sch.ColumnMap
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -61,7 +55,7 @@ class Nested:
 
 
 def nested(
-    table: DataFrame, columns: ColumnMap, packed: Packed | None, place: str | None, what: str = "impressions"
+    table: DataFrame, columns: sch.ColumnMap, packed: cfg.Packed | None, place: str | None, what: str = "impressions"
 ) -> Nested | None:
     """The table as one of lists; None if each of its rows is an item.
 
@@ -79,7 +73,7 @@ def nested(
     lists = columns.get(sch.ITEMS)
     roles = {role: name for role, name in sch.ROLES.items() if name in sch.OF_ITEM}
     if lists is not None and lists not in kinds:
-        raise InputError(f"the {what} have no column for items: {unknown('column', lists, kinds)}")
+        raise err.InputError(f"the {what} have no column for items: {err.unknown('column', lists, kinds)}")
     array, element = _elements(lists, kinds[lists], packed, what) if lists is not None else (None, None)
     fields = {f.name: f.dataType for f in element.fields} if isinstance(element, T.StructType) else {}
     values: dict[str, str] = {}
@@ -89,10 +83,10 @@ def nested(
         chosen = columns.get(role, canonical if canonical in {*fields, *kinds} else role)
         if chosen is None:
             continue
-        steps = [*map(sch.quoted, steps_to(element, chosen))] if isinstance(element, T.StructType) else []
+        steps = [*map(sch.quoted, eng.steps_to(element, chosen))] if isinstance(element, T.StructType) else []
         name = chosen if lists is None else f"{lists}.{chosen}"
         if steps:
-            values[name] = field_of([_ELEMENT, *steps])
+            values[name] = eng.field_of([_ELEMENT, *steps])
         elif lists is not None and role == "item" and not fields and role not in columns:
             name = lists
             values[name] = _ELEMENT
@@ -101,8 +95,8 @@ def nested(
             arrays.append(sch.quoted(chosen))
             values[name] = f"get({sch.quoted(chosen)}, {_PLACE})"
         elif lists is not None and role in columns:
-            known = unknown("field", chosen, fields) if fields else f"'{lists}' holds items without fields"
-            raise InputError.of("no_part_of_item", what=what, canonical=canonical, known=known, lists=lists)
+            known = err.unknown("field", chosen, fields) if fields else f"'{lists}' holds items without fields"
+            raise err.InputError.of("no_part_of_item", what=what, canonical=canonical, known=known, lists=lists)
         else:
             continue
         named[role] = name
@@ -120,7 +114,7 @@ def nested(
         return None  # a row per item, with an array in another column
     read = [role for role in single if role == "relevance" or (role in columns and role in ("position", "score"))]
     if read and what == "impressions":
-        raise InputError.of("one_value_per_list", column=single[read[0]], role=roles[read[0]], what=what)
+        raise err.InputError.of("one_value_per_list", column=single[read[0]], role=roles[read[0]], what=what)
     if sch.POSITION not in {sch.ROLES[role] for role in roles if named.get(role) in values} and place is not None:
         values[sch.POSITION], named["position"] = place, sch.POSITION
     first = array or arrays[0]
@@ -131,13 +125,13 @@ def nested(
     return Nested(table, first, f"CASE WHEN {null} THEN 'null_list'{uneven} END", values, named)
 
 
-def _elements(lists: str, kind: T.DataType, packed: Packed | None, what: str) -> tuple[str, T.DataType]:
+def _elements(lists: str, kind: T.DataType, packed: cfg.Packed | None, what: str) -> tuple[str, T.DataType]:
     """SQL of the array that a column holds, and the type of its elements."""
     column = sch.quoted(lists)
     if isinstance(kind, T.ArrayType):
         return column, kind.elementType
     if not isinstance(kind, T.StringType) or packed is None:
-        raise InputError.of("no_lists", lists=lists, what=what, kind=kind.simpleString())
+        raise err.InputError.of("no_lists", lists=lists, what=what, kind=kind.simpleString())
     cells = f"split({column}, {checking.literal(re.escape(packed.separator))})"
     cells = f"filter({cells}, x -> x != '')"
     if packed.between is None:
@@ -155,7 +149,7 @@ def _elements(lists: str, kind: T.DataType, packed: Packed | None, what: str) ->
     return f"transform({cells}, x -> struct({struct}))", element
 
 
-def flat_log(table: DataFrame, options: Options) -> tuple[DataFrame, Options, Nested | None]:
+def flat_log(table: DataFrame, options: cfg.Options) -> tuple[DataFrame, cfg.Options, Nested | None]:
     """The log with a row per item, and the options that fit it; a log of items as it is.
 
     Where nothing tells the lists of a user apart, each row of a nested log is one: it has a number, ``_row``.
@@ -171,7 +165,7 @@ def flat_log(table: DataFrame, options: Options) -> tuple[DataFrame, Options, Ne
     return found.rows, options, found
 
 
-def flat_judgements(table: DataFrame, options: Options) -> tuple[DataFrame, Options]:
+def flat_judgements(table: DataFrame, options: cfg.Options) -> tuple[DataFrame, cfg.Options]:
     """The judgements with a row per item; an item of a list without grades is relevant."""
     found = nested(table, options.judgement_columns, options.judgement_packed, None, "judgements")
     if found is None:
@@ -197,7 +191,7 @@ def packed(lists: Nested, plan: Plan, kinds: Mapping[str, T.DataType]) -> DataFr
     parted = reading.parted(reading.looked_at())
     if sch.ROW not in plan.options.list:
         merged = (f"flatten(collect_list({name})) AS {name}" for name in (_SOUND, _REJECTS))
-        aggregates = (f"{sql} AS {name}" for name, sql in described(columns).items())
+        aggregates = (f"{sql} AS {name}" for name, sql in ranking.described(columns).items())
         parted = parted.groupBy(*columns.keys, sch.IS_LIST).agg(*map(F.expr, (*merged, *aggregates)))
     elif columns.segments:
         parted = parted.withColumn(sch.MIXED, F.lit(False))
@@ -224,7 +218,7 @@ class _Reading:
     @cached_property
     def engine(self) -> str:
         """What computes it."""
-        return engine_of(self.lists.table.sparkSession)
+        return eng.engine_of(self.lists.table.sparkSession)
 
     def each(self, array: str, sql: str) -> str:
         """``transform`` of an array by the SQL of an ``_element``, in a step that Spark compiles apart.
@@ -264,7 +258,7 @@ class _Reading:
         return sch.ROW in self.plan.options.list and (self.are_places or self.plan.columns.by_score)
 
     @cached_property
-    def packing(self) -> Packing:
+    def packing(self) -> lay.Packing:
         """What the layout reads."""
         return self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats)
 
@@ -300,7 +294,7 @@ class _Reading:
             entries = f"transform({array}, {_LOOK} {chosen if self.packing.condition else entry})"
             found[_PLAIN] = f"filter({entries}, x -> x IS NOT NULL)" if self.packing.condition else entries
         looked = table.selectExpr("*", *(f"{sql} AS {name}" for name, sql in found.items()))
-        is_plain = f"coalesce({sch.LIST_FAULT}, {_OF_KEYS}, {_OF_SEGMENT}) IS NULL AND {_SIZE} <= {LONGEST}"
+        is_plain = f"coalesce({sch.LIST_FAULT}, {_OF_KEYS}, {_OF_SEGMENT}) IS NULL AND {_SIZE} <= {lay.LONGEST}"
         is_plain = f"{is_plain} AND NOT exists({_PLAIN}, x -> x.{_IS_ODD})" if self.at_once else "false"
         values = ", ".join(f"{sql} AS {name}" for name, sql in given.values.items())
         types = ", ".join(f"{name}: {self.kinds[name].simpleString()}" for name in given.values)
@@ -352,7 +346,7 @@ class _Reading:
         if condition:
             # The layout of relevant rows: all rows of a list in which a rank may repeat.
             top = f"array_max({ranks})"
-            few = f"{top} <= {MASK_RANKS} OR ({top} = {size} AND {size} <= {LONGEST})"
+            few = f"{top} <= {lay.MASK_RANKS} OR ({top} = {size} AND {size} <= {lay.LONGEST})"
             distinct = "true" if self.at_once else f"size(array_distinct({ranks})) = {size}"
             may_repeat = f"coalesce({size} > 0 AND NOT (({few}) AND {distinct}), false)"
             lists = lists.selectExpr("*", f"{may_repeat} AS {sch.RANK_MAY_REPEAT}")

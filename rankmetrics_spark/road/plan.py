@@ -9,11 +9,8 @@ from typing import TypeAlias
 
 from pyspark.sql import types as T
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import errors as err, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.config import Options, of_single_lists
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import LAYOUTS, Layout, Numbers, Scoring, recheck_of
-from rankmetrics_spark.metrics import Convention, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import ColumnMap
 
@@ -41,8 +38,8 @@ class Plan:
     columns: sch.Columns
     mapping: ColumnMap
     judgement_mapping: ColumnMap
-    scoring: Scoring
-    layout: Layout
+    scoring: lay.Scoring
+    layout: lay.Layout
     engine: str = "spark"
 
     @property
@@ -99,11 +96,11 @@ class Plan:
         layout = self.layout
         if of_lists:
             # Its rows are read once, so whatever needs a second look is looked at in the first one.
-            layout = layout if layout.name == "rows" else recheck_of(layout)
+            layout = layout if layout.name == "rows" else lay.recheck_of(layout)
         elif engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
             judged, hashed = self.scoring.judged, self.columns.item and self.scoring.repeats
             small = isinstance(_kind(impressions, self.mapping[sch.RELEVANCE]), _SMALL) and not judged
-            layout = Numbers(small, hashed, judged=judged)
+            layout = lay.Numbers(small, hashed, judged=judged)
         return replace(self, engine=engine, layout=layout)
 
 
@@ -111,7 +108,7 @@ def make_plan(
     options: Options,
     impressions: T.StructType,
     judgements: T.StructType | None = None,
-    conventions: Sequence[Convention] = (),
+    conventions: Sequence[mx.Convention] = (),
     timed: bool = False,
 ) -> Plan:
     """Plan an evaluation from the schemas of its inputs."""
@@ -120,12 +117,12 @@ def make_plan(
     of_judgements = mapped(options.judgement_columns, sch.JUDGEMENT_ROLES, judgements.names) if judgements else {}
     names = (impressions.names, judgements.names) if judgements else ([], [])
     if events := of_single_lists(*names, options.list, of_judgements.values()):
-        raise InputError(events)
+        raise err.InputError(events)
     columns = replace(_columns(options, rules, mapping, impressions), time_zone=options.time_zone if timed else None)
     columns = _with_intents(columns, options, rules, (mapping, impressions), (of_judgements, judgements))
     for rule in rules:
-        check(options.metrics, rule)
-    scoring = Scoring(
+        mx.check(options.metrics, rule)
+    scoring = lay.Scoring(
         options.metrics,
         rules,
         by_position=options.rank_by == sch.POSITION,
@@ -156,26 +153,26 @@ def mapped(option: ColumnMap, roles: Mapping[str, str], columns: Sequence[str]) 
     return {name: option.get(role, name if name in columns else role) for role, name in roles.items()}
 
 
-def _columns(options: Options, rules: Sequence[Convention], mapping: ColumnMap, schema: T.StructType) -> sch.Columns:
+def _columns(options: Options, rules: Sequence[mx.Convention], mapping: ColumnMap, schema: T.StructType) -> sch.Columns:
     """The columns that the evaluation reads."""
     by_score = options.rank_by == sch.SCORE
     is_mapped = "relevance" in options.columns
     source = options.columns.get("relevance") if is_mapped else mapping[sch.RELEVANCE]
     if options.machine and options.columns.get("relevance"):
-        raise ConfigError.of("two_relevances", columns=options.path_of("columns"), source=source)
+        raise err.ConfigError.of("two_relevances", columns=options.path_of("columns"), source=source)
     has_relevance = source is not None and (is_mapped or source in schema.names)
     relevance = not options.machine and (not options.judged or has_relevance)
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[sch.POSITION] in schema.names
     score = by_score or any(needs == "scores" for _, needs in options.readers)
     item = mapping[sch.ITEM] is not None
     cuts = [metric.cut for metric in options.metrics]
-    hashed = list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
+    hashed = mx.list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
     if not item and not relevance:
-        raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
+        raise err.ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     for reader, needs in options.readers:
         if needs == "scores" and mapping[sch.SCORE] not in schema.names:
-            known = unknown("score column", mapping[sch.SCORE], schema.names)
-            raise ConfigError(f"{reader} needs scores: {known} (set columns.score)")
+            known = err.unknown("score column", mapping[sch.SCORE], schema.names)
+            raise err.ConfigError(f"{reader} needs scores: {known} (set columns.score)")
     same = ("list", "segments", "first_rank", "covariate", "trigger")
     return sch.Columns(
         **{name: getattr(options, name) for name in same},
@@ -190,7 +187,7 @@ def _columns(options: Options, rules: Sequence[Convention], mapping: ColumnMap, 
 
 
 def _with_intents(
-    columns: sch.Columns, options: Options, rules: Sequence[Convention], shown: _Mapped, judged: _Mapped
+    columns: sch.Columns, options: Options, rules: Sequence[mx.Convention], shown: _Mapped, judged: _Mapped
 ) -> sch.Columns:
     """The columns with where the intents of shown items come from, if a metric reads them.
 
@@ -205,7 +202,7 @@ def _with_intents(
         elif needs == "intents":
             _check_has_intents(reader, judged, options.path_of("judgement_columns"), "judged items")
             if not own and not columns.item:
-                raise ConfigError.of("intents_without_items", reader=reader, columns=options.path_of("columns"))
+                raise err.ConfigError.of("intents_without_items", reader=reader, columns=options.path_of("columns"))
     all_needs = {needs for _, needs in options.readers}
     if not all_needs & {"intents", "shown_intents"}:
         return columns
@@ -223,15 +220,15 @@ def _check_has_intents(reader: str, table: _Mapped, path: str, whose: str) -> No
     mapping, schema = table
     if schema is not None and not _has(table, sch.INTENTS):
         source = mapping.get(sch.INTENTS)
-        problem = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
-        raise ConfigError(f"{reader} needs the intents of {whose}: {problem} (set {path}.intents)")
+        problem = f"{path}.intents is null" if source is None else err.unknown("column", source, schema.names)
+        raise err.ConfigError(f"{reader} needs the intents of {whose}: {problem} (set {path}.intents)")
 
 
 def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
     return next((field.dataType for field in schema.fields if field.name == source), None)
 
 
-def _layout(options: Options, columns: sch.Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
+def _layout(options: Options, columns: sch.Columns, scoring: lay.Scoring, relevance: T.DataType | None) -> lay.Layout:
     """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
     every_row = not scoring.by_position or not columns.relevance or options.repeated_items == "all"
     every_row |= options.only_changed or scoring.every_row
@@ -244,8 +241,8 @@ def _layout(options: Options, columns: sch.Columns, scoring: Scoring, relevance:
         every_row |= rule.ap_denominator == "min(L,k)"
         every_row |= uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")
     if every_row:
-        return LAYOUTS["rows"]
+        return lay.LAYOUTS["rows"]
     # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
     fits_masks = relevance is not None and is_whole(relevance) and not (columns.segments or columns.cluster)
     wish = options.layout if options.layout != "auto" else "masks"
-    return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
+    return lay.LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]

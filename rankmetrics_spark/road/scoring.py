@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 from pyspark.sql import DataFrame, types as T
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.engines import Computed, Step, computing, group_means, in_slices, struct_udf, weight_of
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
 from rankmetrics_spark.road.checking import rejected_type
 
@@ -20,7 +19,7 @@ def scored(
     columns: sch.Columns,
     layout: Layout,
     scoring: Scoring,
-    then: Step | None = None,
+    then: eng.Step | None = None,
     kept: Kept = None,
 ) -> DataFrame:
     """Score packed lists, in one round trip to Python; ``then`` is a step over the scored lists in the same one.
@@ -39,15 +38,15 @@ def scored(
     if then is None and not layout.arrays and not (scoring.judged or scoring.stored) and len(scoring.conventions) == 1:
         score = partial(_score_one, layout=layout, scoring=scoring)
         arguments = [name for name in inputs.columns if name not in kept]
-        scores = struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
+        scores = eng.struct_udf(score, arguments, T.StructType(_scores(scoring)))(*arguments).alias("_scores")
         scored_lists = inputs.select(*kept, sch.N_ROWS, scores)
         return scored_lists.selectExpr(*kept, sch.N_ROWS, f"0 AS {sch.CONVENTION_INDEX}", "_scores.*")
     kinds = _KINDS | {sch.REJECTED_ITEMS: T.ArrayType(rejected_type(columns))}
     fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in (*kept, sch.N_ROWS)])
     from_python = [T.StructField(sch.ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
     computed = T.StructType([T.StructField(sch.CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
-    step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
-    step = Step(partial(in_slices, sizes=sch.N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
+    step = eng.computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
+    step = eng.Step(partial(eng.in_slices, sizes=sch.N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
     return (step.then(then) if then else step).of(inputs)
 
 
@@ -81,7 +80,7 @@ _ARRAYS = {
 ROWS_AT_ONCE = 2**19
 
 
-def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:
+def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> eng.Computed:
     """The scores under the only convention, without its index."""
     (scores,) = score_batch(columns, layout, scoring)
     return {name: values for name, values in scores.items() if name != sch.CONVENTION_INDEX}
@@ -135,8 +134,8 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     # Added up, the hashes of several lists do not depend on their order; halves never overflow.
     aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
     read = lists.select(*(name for name in ordered if name != sch.N_LISTS))
-    means = group_means(read, keys, dict.fromkeys(metrics, "1"), aggregates)
-    with_value = (f"{weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
+    means = eng.group_means(read, keys, dict.fromkeys(metrics, "1"), aggregates)
+    with_value = (f"{eng.weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
     return means.selectExpr(*ordered, *with_value)
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.layouts import Stored
+from rankmetrics_spark import errors as err, layouts as lay, schemas as sch
 from rankmetrics_spark.road import checking, scoring
 from rankmetrics_spark.road.tables import Tables
 
@@ -35,7 +33,7 @@ def refuse_to_store(tables: Tables) -> None:
     wrong += [("machine is given", "false")] * work.machine
     for why, allowed in wrong:
         reads, stored = with_reads(*work.reads), " and ".join(("ranks", "grades", *work.reads))
-        raise ConfigError(f"sink.lists is {reads}, which stores {stored} only, and {why}; allowed: {allowed}")
+        raise err.ConfigError(f"sink.lists is {reads}, which stores {stored} only, and {why}; allowed: {allowed}")
 
 
 def with_reads(*names: str) -> str:
@@ -58,12 +56,12 @@ def lists_to_store(tables: Tables) -> DataFrame:
     With assignments, a list is there once, whatever tests its user is in.
     """
     plan = tables.plan
-    beside = scoring.columns_beside(plan.columns, Stored(), plan.scoring)
+    beside = scoring.columns_beside(plan.columns, lay.Stored(), plan.scoring)
     # The number of a row is another one in another order of the rows.
     numbers = [name for name, own in zip(plan.columns.list_columns, plan.columns.list, strict=True) if own == sch.ROW]
     kept = [name for name in beside if name not in (sch.EXPERIMENT, sch.USER, sch.ALL_ROWS_SEEN, sch.JUDGED)]
     own = [f"string(null) AS {name}" if name in numbers else name for name in kept]
-    read = (*own, sch.N_ROWS, *Stored(plan.scoring.stored_arrays, plan.scoring.list_hash).payload)
+    read = (*own, sch.N_ROWS, *lay.Stored(plan.scoring.stored_arrays, plan.scoring.list_hash).payload)
     keys = (f"string(null) AS {sch.EXPERIMENT}", sch.USER, f"{sch.EXPERIMENT} AS {sch.ARM}")
     return tables.lists_of_log.selectExpr(*keys, *read)
 
@@ -102,7 +100,7 @@ class StoredTables(Tables):
     def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> StoredTables:
         """The same tables, planned as if their log were read; only judgements and assignments are read of inputs."""
         work = replace(of.plan.scoring, stored=True, finite=False)
-        layout = Stored(work.stored_arrays, work.list_hash, work.looks_up)
+        layout = lay.Stored(work.stored_arrays, work.list_hash, work.looks_up)
         plan = replace(of.plan, scoring=work, layout=layout)
         stored = stored.drop(sch.EXPERIMENT).withColumnRenamed(sch.ARM, sch.EXPERIMENT)
         none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"

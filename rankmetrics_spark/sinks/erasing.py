@@ -9,9 +9,8 @@ from typing import Any
 
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path
 from rankmetrics_spark.schemas import SMALL_TABLES
-from rankmetrics_spark.sinks import seals, swapping as sw
+from rankmetrics_spark.sinks import partitions, seals, swapping as sw
 from rankmetrics_spark.sinks.files import STAGING, Files
-from rankmetrics_spark.sinks.partitions import StagedFile, as_json
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Erased:
 
     before: Entry
     after: Entry
-    staged: Mapping[str, Sequence[StagedFile]]
+    staged: Mapping[str, Sequence[partitions.StagedFile]]
     record: Mapping[str, Any]
 
 
@@ -65,7 +64,7 @@ def _write(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> 
     new = replace(pointer, entries=tuple(after), sequence=pointer.sequence + 1)
     digests, sealed = seals.digests(files, new, run), {}
     for each in runs:
-        text = as_json({**each.record, seals.FILES: digests}) + "\n"
+        text = partitions.as_json({**each.record, seals.FILES: digests}) + "\n"
         files.write(f"{STAGING}/{run}/{record_path(each.before.run_id)}", text)
         sealed[each.before.run_id] = hashlib.sha256(text.encode("utf-8")).hexdigest()
     if after:

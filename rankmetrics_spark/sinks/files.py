@@ -24,10 +24,7 @@ from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.config import local_path
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import is_connect, is_laptop
-from rankmetrics_spark.errors import OutputError, no_file_system
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
 
 R = TypeVar("R")
 
@@ -271,10 +268,10 @@ def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
 #: The job that writes also reads the input; such an error is about the input.
 _READING = re.compile(r"while reading file|CANNOT_READ_FILE|FAILED_READ_FILE", re.IGNORECASE)
 #: What an error says -> its cause in words.
-_CAUSES = data_of(__name__, "causes")
+_CAUSES = doors.data_of(__name__, "causes")
 
 
-def output_failure(path: str, error: Exception) -> OutputError | None:
+def output_failure(path: str, error: Exception) -> err.OutputError | None:
     """The error for an output that cannot be written; None if the cause is something else.
 
     >>> print(output_failure("out", OSError("java.io.IOException: No space left on device")))
@@ -283,11 +280,11 @@ def output_failure(path: str, error: Exception) -> OutputError | None:
     text = str(error)
     if _READING.search(text):
         return None
-    if problem := no_file_system(path, error):
-        return OutputError(f"cannot write to '{path}': {problem}")
+    if problem := err.no_file_system(path, error):
+        return err.OutputError(f"cannot write to '{path}': {problem}")
     for pattern, sentence in _CAUSES.items():
         if re.search(pattern, text, re.IGNORECASE):
-            return OutputError(f"cannot write to '{path}': {sentence}")
+            return err.OutputError(f"cannot write to '{path}': {sentence}")
     return None
 
 
@@ -329,9 +326,9 @@ def in_a_task(spark: SparkSession, function: Callable[[], Any]) -> Any:
 
 def on_this_machine(spark: SparkSession, path: str) -> bool:
     """Whether Spark writes this path to a disk that this process sees under the same name."""
-    if is_laptop(spark):
-        return local_path(path) is not None
-    if local_path(path) is None or is_connect(spark):
+    if eng.is_laptop(spark):
+        return cfg.local_path(path) is not None
+    if cfg.local_path(path) is None or eng.is_connect(spark):
         return False
     try:
         # Spark completes the address of its warehouse by the default file system.
@@ -342,7 +339,7 @@ def on_this_machine(spark: SparkSession, path: str) -> bool:
 
 def of_disk(path: str) -> Files | None:
     """The files of a folder on this machine, or None if the path is on another file system."""
-    folder = local_path(path)
+    folder = cfg.local_path(path)
     return None if folder is None else Files(fs.LocalFileSystem(), os.path.abspath(folder))
 
 

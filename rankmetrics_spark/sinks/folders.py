@@ -17,9 +17,8 @@ from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path,
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, Pointers, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
-from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, swapping
+from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, sql_tables, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
-from rankmetrics_spark.sinks.sql_tables import FAILURES, SqlTables, explain, is_not_set_up
 
 
 @contextmanager
@@ -31,7 +30,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
         raise
     except Exception as error:  # classic sessions raise a class of py4j
         output_error = fl.output_failure(path, error)
-        if output_error is None and tables and FAILURES["missing file"].search(str(error)):
+        if output_error is None and tables and sql_tables.FAILURES["missing file"].search(str(error)):
             output_error = OutputError.of("files_vanished", path=path)
         if output_error is None:
             raise
@@ -362,7 +361,7 @@ class ParquetFolder(Folder):
         return rows.where(written.partitions.condition()) if gathered else rows
 
 
-class DeltaFolder(SqlTables, Folder):
+class DeltaFolder(sql_tables.SqlTables, Folder):
     """Delta tables in a folder, with the staging and run records of any folder."""
 
     format = "delta"
@@ -383,6 +382,6 @@ class DeltaFolder(SqlTables, Folder):
         try:
             self.spark.read.format("delta").load(self.path).schema  # noqa: B018
         except Exception as error:  # expected: there is no table at this path
-            if is_not_set_up(error):
-                explain(self.format, self.name_of("user_metrics"), error)
+            if sql_tables.is_not_set_up(error):
+                sql_tables.explain(self.format, self.name_of("user_metrics"), error)
         return Folder.stage(self, rows, name)

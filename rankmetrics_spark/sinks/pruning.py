@@ -20,21 +20,17 @@ from urllib.parse import unquote, urlsplit
 from pyarrow.fs import FileInfo
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Sink, dates_in_words
+from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointers, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, RUN, SMALL_TABLES
-from rankmetrics_spark.sinks import swapping
-from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, ways
+from rankmetrics_spark.sinks import claims, folders, sql_tables, swapping
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record, file_system, of_disk
-from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sinks.partitions import Partitions
-from rankmetrics_spark.sinks.sql_tables import CatalogSchema, commit
 
 #: Date -> the files of its partitions, in all tables.
 Stored = dict[str, list[FileInfo]]
 #: The folder of a partition.
-_PARTITION = re.compile(rf"\w+/(?P<experiment>{EXPERIMENT}=[^/]*/)?{DATE}=(?P<date>[^/]*)")
+_PARTITION = re.compile(rf"\w+/(?P<experiment>{sch.EXPERIMENT}=[^/]*/)?{sch.DATE}=(?P<date>[^/]*)")
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class Output:
                 path = self.relative(entry)
                 folder = path.rpartition("/")[0] if entry.is_file else path
                 found = _PARTITION.fullmatch(folder)
-                if not found or not (found["experiment"] or table in (*SMALL_TABLES, *OF_DATES)):
+                if not found or not (found["experiment"] or table in (*sch.SMALL_TABLES, *sch.OF_DATES)):
                     continue
                 # Behind a link are the files of others.
                 if self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
@@ -168,7 +164,7 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False) -> list[
         ConfigError: The output holds other tables than Parquet.
         InputError: Nothing is published there.
     """
-    with writing(path):
+    with folders.writing(path):
         if not dry and files.is_folder(STAGING):
             # A prune that was killed has left its claim, perhaps with nothing to remove that needs another one.
             with _announced(files, new_id()):
@@ -193,19 +189,19 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False) -> list[
         return sorted(rows, key=lambda row: row.date)
 
 
-def prune_tables(spark: SparkSession, sink: Sink, keep: int, dry: bool = False) -> list[DatePruned]:
+def prune_tables(spark: SparkSession, sink: cfg.Sink, keep: int, dry: bool = False) -> list[DatePruned]:
     """The same dates of Delta or Iceberg tables in a catalog, which keep their files as earlier versions.
 
     Raises:
         InputError: Nothing is published there.
     """
-    tables = CatalogSchema(spark, str(sink.table), "", sink.format)
+    tables = sql_tables.CatalogSchema(spark, str(sink.table), "", sink.format)
     pointers = tables.pointers()
     if not pointers:
         raise InputError(f"nothing is published in '{tables.path}'; allowed: the schema of an earlier run")
     reasons, first = old_dates(pointers, keep)
     stay = ", ".join(f"'{day.fromisoformat(date)}'" for date, why in reasons.items() if why)
-    gone = f"{DATE} < '{first}'" + (f" AND {DATE} NOT IN ({stay})" if stay else "")
+    gone = f"{sch.DATE} < '{first}'" + (f" AND {sch.DATE} NOT IN ({stay})" if stay else "")
 
     def delete(name: str) -> None:
         """One commit."""
@@ -214,7 +210,7 @@ def prune_tables(spark: SparkSession, sink: Sink, keep: int, dry: bool = False) 
     # The pointers first: what they do not name is not read.
     for table in () if dry else (FOLDER, *swapping.TABLES, "runs", REFUSED):
         if tables.exists(table):
-            commit(tables.format, name := tables.name_of(table), partial(delete, name))
+            sql_tables.commit(tables.format, name := tables.name_of(table), partial(delete, name))
     return [DatePruned(date, *(("kept", why) if why else ("removed", _OLD))) for date, why in sorted(reasons.items())]
 
 
@@ -285,16 +281,16 @@ def new_id() -> str:
 
 
 @contextmanager
-def _announced(files: Files, run: str) -> Iterator[Claim | Lease]:
+def _announced(files: Files, run: str) -> Iterator[claims.Claim | claims.Lease]:
     """A claim on nothing yet, as a run has it; clean up after runs and prunes that were killed."""
 
-    def recovered(dead: ClaimContent) -> None:
+    def recovered(dead: claims.ClaimContent) -> None:
         """Clean up after a killed run."""
         swapping.recover(files, dead.run, dead.date, dead.experiments)
 
     folder, claim = Path(files.at(STAGING)) if files.local else None, None
     try:
-        for claim in ways(run, recovered, folder, lambda do, *values: do(files, *values)):
+        for claim in claims.ways(run, recovered, folder, lambda do, *values: do(files, *values)):
             if claim.open():
                 yield claim
                 break
@@ -319,9 +315,9 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     records: dict[str, list[str]] = {}
     for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
         record = as_record(text)
-        if not record.get(RUN) or record.get("outcome") in _OPEN:
+        if not record.get(sch.RUN) or record.get("outcome") in _OPEN:
             continue
-        date = str(record.get(DATE, ""))
+        date = str(record.get(sch.DATE, ""))
         if date and date < first and date not in stay:
             records.setdefault(date, []).append(f"runs/{name}")
             if f"{name.removesuffix('.json')}.html" in files.names("runs"):
@@ -342,9 +338,9 @@ def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
     files, size, runs = (sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs"))
     removed, parts = [row.date for row in rows if row.action == "removed"], []
     if removed and not files:
-        parts.append(f"{'would remove' if dry else 'removed'} {dates_in_words(removed)}")
+        parts.append(f"{'would remove' if dry else 'removed'} {cfg.dates_in_words(removed)}")
     elif files or runs:
         counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
         parts.append(f"{'would remove' if dry else 'removed'} {counts}")
-        parts.append(f"dates removed: {dates_in_words(removed) or 'none'}")
+        parts.append(f"dates removed: {cfg.dates_in_words(removed) or 'none'}")
     return "; ".join(parts) or "nothing to remove"

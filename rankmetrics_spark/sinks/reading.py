@@ -11,14 +11,12 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark.config import local_path
+from rankmetrics_spark import config as cfg, errors as err
 from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder
-from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, PARTITION, RUN
+from rankmetrics_spark.sinks import partitions, swapping
 from rankmetrics_spark.sinks.files import Files, of_disk, on_this_machine
-from rankmetrics_spark.sinks.partitions import any_of
-from rankmetrics_spark.sinks.swapping import experiment_of
 
 
 def rows_of(
@@ -122,7 +120,7 @@ def dated(rows: DataFrame) -> DataFrame:
 
 def _is_absent(spark: SparkSession, path: str) -> bool:
     """Whether a place of this machine is not there; asked, Spark logs a stack trace before it says so."""
-    return on_this_machine(spark, path) and not Path(local_path(path) or "").exists()
+    return on_this_machine(spark, path) and not Path(cfg.local_path(path) or "").exists()
 
 
 def exists(spark: SparkSession, path: str) -> bool:
@@ -201,7 +199,7 @@ def settled(
             if error is not None:
                 raise error
             return rows
-    raise InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
+    raise err.InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
 
 
 def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "") -> list[str]:
@@ -236,12 +234,12 @@ def _is_current(run: Column, pointers: Pointers) -> Column:
         parts += [_is_of_entry(run, date, entry) for entry in pointer.entries]
     if complete:
         parts.append(F.concat_ws("/", F.col(DATE), run).isin(*complete))
-    return any_of(parts)
+    return partitions.any_of(parts)
 
 
 def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
     """Whether a row is one of those that count of a run on a date."""
-    is_member = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
+    is_member = partitions.any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
     return (F.col(DATE) == date) & (run == entry.file_id) & is_member
 
 
@@ -272,7 +270,7 @@ def published(rows: DataFrame, table: str, pointers: Pointers, at_version: Calla
     ]
     selected = rows.where(_is_current(run, pointers))
     if replaced:
-        selected = selected.where(~any_of([_is_of_entry(run, date, entry) for date, entry in replaced]))
+        selected = selected.where(~partitions.any_of([_is_of_entry(run, date, entry) for date, entry in replaced]))
     for date, entry in replaced:
         earlier = at_version(entry.tables[table]["version"]).where(_is_of_entry(run, date, entry))
         selected = selected.unionByName(earlier, allowMissingColumns=True)
@@ -289,7 +287,7 @@ def live_files(table: Files, pointers: Pointers, is_wanted: Callable[[str], bool
             for day in table.names(folder):
                 date = day.partition("=")[2]
                 if is_wanted(date):
-                    run = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
+                    run = runs[date].get(swapping.experiment_of(folder)) if date in runs else WITHOUT_ID
                     paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
         elif folder.startswith(f"{DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
             run = runs[date].get(None) if name in OF_DATES else pointers[date].by_date

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rankmetrics_spark.pointers import FOLDER, PLAN, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
-from rankmetrics_spark.sinks import swapping as sw
+from rankmetrics_spark.sinks import partitions, swapping as sw
 from rankmetrics_spark.sinks.files import Files
-from rankmetrics_spark.sinks.partitions import NO_RUN
 
 #: Key of a record: path below the output -> SHA-256.
 FILES = "files"
@@ -48,7 +47,7 @@ def hashes(files: Files, date: str, run: str, done: bool = True) -> dict[str, st
 def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
     """The same of the files with this id that the pointer names."""
     paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
-    paths += [*files.files(refused_folder(NO_RUN)), *files.files(refused_folder(run))]
+    paths += [*files.files(refused_folder(partitions.NO_RUN)), *files.files(refused_folder(run))]
     paths += [path for path in files.files("runs") if path == f"runs/{run}.html"]
     return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
 

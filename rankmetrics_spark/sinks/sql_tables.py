@@ -21,14 +21,11 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import OutputError, first_sentence
+from rankmetrics_spark import doors, engines as eng, errors as err
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, Pointers, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, RUN, SMALL_TABLES, quoted
-from rankmetrics_spark.sinks.claims import lives, process_identity
+from rankmetrics_spark.sinks import claims, reading
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_json, count_rows, rows_of_arrow
-from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
 #: How often the tables or a pointer are written at most when another run does the same at the same time.
@@ -63,7 +60,7 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
         version = tables.version(table)
         if version is None:
             continue
-        n = rows_by(tables.at_version(table, version), {pointer.date: pointer}, EXPERIMENT)
+        n = reading.rows_by(tables.at_version(table, version), {pointer.date: pointer}, EXPERIMENT)
         for i, entry in enumerate(entries):
             now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
             earlier = entry.counted(table) if i else None
@@ -102,7 +99,7 @@ class SqlTables(Store):
             return self.current(table)
         # Of one version: the current table may be another one when its rows are read.
         rows = self.at_version(table, version)
-        return published(rows, table, pointers, partial(self.at_version, table))
+        return reading.published(rows, table, pointers, partial(self.at_version, table))
 
     def exists(self, table: str) -> bool:
         """Whether a table was written."""
@@ -115,7 +112,7 @@ class SqlTables(Store):
             return None
         # Of one version: an Iceberg table that is read later may hold what another run has committed meanwhile.
         of_dates = self.at_version(table, version).where(F.col(DATE).isin(*pointers))
-        rows = published(of_dates, table, pointers, partial(self.at_version, table))
+        rows = reading.published(of_dates, table, pointers, partial(self.at_version, table))
         known = _lower(rows.columns)
         columns = {name: F.lit(None).cast(schema[name].dataType) for name in schema.names}
         columns |= {name: F.col(quoted(name)) for name in schema.names if name.lower() in known}
@@ -146,7 +143,7 @@ class SqlTables(Store):
                 commit(self.format, self.name_of(table.table), partial(replace_rows, self, table))
             if self.intact(written[0].partitions) and point(self, date, entry):
                 return
-        raise OutputError.of("runs_conflict", date=date, path=self.path)
+        raise err.OutputError.of("runs_conflict", date=date, path=self.path)
 
     def version(self, table: str) -> int | None:
         """The current version of a table; None if it does not exist."""
@@ -181,7 +178,7 @@ class SqlTables(Store):
         for table in ("user_metrics", "experiment_metrics"):
             rows = self.current(table)
             held = None if rows is None else rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
-            writers.append(set() if held is None else {(row[EXPERIMENT], row[RUN]) for row in few_rows(held)})
+            writers.append(set() if held is None else {(row[EXPERIMENT], row[RUN]) for row in eng.few_rows(held)})
         users, averages = writers
         return users == averages and {run for _, run in users} <= {self.run_id}
 
@@ -222,7 +219,7 @@ class CatalogSchema(SqlTables):
         """Write rows to a staging table of this run; return them as written."""
         table = self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
         # The next run asks the table whether its run still lives.
-        holder = json.dumps(process_identity() | {"beat": time.time()})
+        holder = json.dumps(claims.process_identity() | {"beat": time.time()})
         writer = rows.writeTo(table).using(self.format).tableProperty(_HOLDER, holder)
         commit(self.format, table, writer.createOrReplace)
         return self.spark.table(table)
@@ -237,13 +234,13 @@ class CatalogSchema(SqlTables):
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""
         row = self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
-        return row is not None and not lives(json.loads(row["value"]), _DAY)
+        return row is not None and not claims.lives(json.loads(row["value"]), _DAY)
 
     def _drop(self, condition: Callable[[str], bool]) -> None:
         """Drop staging tables; where that fails, a later run does it."""
         with suppress(Exception):  # classic sessions raise a class of py4j
             tables = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
-            for (name,) in few_rows(tables):
+            for (name,) in eng.few_rows(tables):
                 if condition(name):
                     # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
                     purge = " PURGE" if self.format == "iceberg" else ""
@@ -252,7 +249,7 @@ class CatalogSchema(SqlTables):
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
         table = self.current(FOLDER)
-        return {} if table is None else newest(row[0] for row in few_rows(table.select("pointer")))
+        return {} if table is None else newest(row[0] for row in eng.few_rows(table.select("pointer")))
 
     def write_pointer(self, pointer: Pointer) -> None:
         """Replace the pointer of a date in the table ``published``, in one commit."""
@@ -287,7 +284,7 @@ class CatalogSchema(SqlTables):
     def records(self) -> list[str]:
         """The texts of all run records."""
         runs = self.current("runs")
-        return [] if runs is None else [row[0] for row in few_rows(runs.select("record"))]
+        return [] if runs is None else [row[0] for row in eng.few_rows(runs.select("record"))]
 
 
 #: How often a commit is tried when other runs commit to the same table; each time, one of those has succeeded.
@@ -295,7 +292,7 @@ COMMIT_ATTEMPTS = 5
 
 #: What failed -> the patterns of its text: errors of Delta and Iceberg have no Python classes, and on classic sessions
 #: all of them are one class of py4j. A folder that is "being filled" will be a Delta table, or holds something else.
-FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in data_of(__name__, "failures").items()}
+FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in doors.data_of(__name__, "failures").items()}
 #: Seconds before the next attempt on a table that another run may be creating.
 PAUSE = 0.5
 # Iceberg refuses to overwrite rows because their file also holds rows that stay.
@@ -318,7 +315,7 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
             elif not FAILURES["conflict"].search(str(error)):
                 explain(table_format, name, error)
                 raise
-    raise OutputError.of("commits_conflict", table_format=table_format, name=name, attempts=COMMIT_ATTEMPTS)
+    raise err.OutputError.of("commits_conflict", table_format=table_format, name=name, attempts=COMMIT_ATTEMPTS)
 
 
 def explain(table_format: str, name: str, error: Exception) -> None:
@@ -326,10 +323,10 @@ def explain(table_format: str, name: str, error: Exception) -> None:
     if is_not_set_up(error):
         cause = f"this session was started without the jar or the catalog settings of {table_format}"
     elif isinstance(error, AnalysisException):
-        cause = first_sentence(error)
+        cause = err.first_sentence(error)
     else:
         return
-    raise OutputError(f"cannot write the {table_format} table {name}: {cause}") from error
+    raise err.OutputError(f"cannot write the {table_format} table {name}: {cause}") from error
 
 
 _IS_NEW = "__new"

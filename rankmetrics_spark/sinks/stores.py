@@ -15,30 +15,25 @@ from typing import Any, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark.config import Sink, local_path
-from rankmetrics_spark.engines import engine_of, sail_path, spark_path, with_unit
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause, said
+from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointers, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
-from rankmetrics_spark.sinks.files import as_record, of_disk
+from rankmetrics_spark.sinks import files, reading, sql_tables, swapping
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import SCHEMA, Partitions, Store, Written, begin, rows_of_arrow
-from rankmetrics_spark.sinks.reading import live_rows, pointers_of, settled, texts_of
-from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from rankmetrics_spark.sinks.swapping import problem_with_name
 from rankmetrics_spark.words import UNITS
 
 #: Experiment -> what was counted of it.
 Counts: TypeAlias = Mapping[Any, Mapping[str, Any]]
 
 
-def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
+def store_of(spark: SparkSession, sink: cfg.Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes."""
-    if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
+    if eng.engine_of(spark) == "sail" and (sink.format != "parquet" or cfg.local_path(sink.path or "") is None):
         location = sink.table or sink.path
-        raise OutputError.of("not_written_by_sail", format=sink.format, location=location)
+        raise err.OutputError.of("not_written_by_sail", format=sink.format, location=location)
     if sink.table:
-        return CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
+        return sql_tables.CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder
     # The root of a file system stays what it is.
     return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {}, sink.layout == "by_date")
@@ -58,7 +53,7 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
             pointer = store.pointer(partitions.date)
         if pointer is None or published.run_id not in pointer.run_of().values():
             raise
-        cause = "interrupted" if isinstance(error, KeyboardInterrupt) else root_cause(error)
+        cause = "interrupted" if isinstance(error, KeyboardInterrupt) else err.root_cause(error)
         return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
     with suppress(Exception):  # the result is published
         begin(store)
@@ -91,9 +86,9 @@ def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: b
 def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
     """Refuse names of experiments that no partition can have."""
     for name in experiments:
-        problem = problem_with_name(name) if name else None
+        problem = swapping.problem_with_name(name) if name else None
         if name and problem:
-            raise OutputError.of("name_not_stored", name=name, path=store.path, problem=problem)
+            raise err.OutputError.of("name_not_stored", name=name, path=store.path, problem=problem)
 
 
 def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
@@ -117,10 +112,10 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
             raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
 
 
-def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> ConfigError:
+def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> err.ConfigError:
     table = store.name_of("experiment_metrics")
     held = {"experiment": existing[0], "convention": existing[1]}
-    return ConfigError.of("other_convention", table=table, date=date, **held, name=name)
+    return err.ConfigError.of("other_convention", table=table, date=date, **held, name=name)
 
 
 def check_row_counts(users: Written, averages: Written, quarantine: Written, counts: Counts) -> list[Check]:
@@ -141,12 +136,12 @@ def check_row_counts(users: Written, averages: Written, quarantine: Written, cou
         for check, noun, n_input, n_tables in checks:
             sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
             if n_input != n_tables:
-                sentence = said("row_counts", difference=sentence)
+                sentence = err.said("row_counts", difference=sentence)
             status, difference = OK if n_input == n_tables else FAIL, float(-abs(n_input - n_tables))
             compared.append(Check(check, status, sentence, name, n_tables, n_input, difference))
     failures = [check for check in compared if check.status == FAIL]
     if failures:
-        error = OutputError(failures[0].sentence)
+        error = err.OutputError(failures[0].sentence)
         error.checks = tuple(compared)
         raise error
     return compared
@@ -164,7 +159,7 @@ def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
         path: The folder.
         since: The begin of an id, such as 20261121; earlier runs are not read.
     """
-    disk = of_disk(path)
+    disk = files.of_disk(path)
     if disk is None or not disk.is_folder("runs"):
         return None
     names = [name for name in disk.names("runs") if name.endswith(".json") and name >= since]
@@ -178,22 +173,22 @@ def altered(store: Store, date: str) -> tuple[list[str], list[str]]:
 
 def plan_texts(spark: SparkSession, path: str | None, started: str) -> list[str]:
     """The text of the plan of a folder; none where there is none, or where it came after a run has started."""
-    texts = texts_of(spark, path, REGISTERED) if path else []
+    texts = reading.texts_of(spark, path, REGISTERED) if path else []
     return [text for text in texts if not is_sealed(text) or json.loads(text)["registered"] <= started]
 
 
 def unreadable_pointers(path: str) -> list[str]:
     """A sentence for each date of a folder on this machine whose pointer holds none, such as one that was cut off."""
-    if (disk := of_disk(path)) is None:
+    if (disk := files.of_disk(path)) is None:
         return []
     names = [name for name in disk.names(FOLDER) if re.fullmatch(r"\d{4}-\d{2}-\d{2}\.json", name)]
     texts = {f"{FOLDER}/{name}": disk.read(f"{FOLDER}/{name}") for name in names}
     broken = [name for name, text in texts.items() if text is not None and parse(text) is None]
-    return [said("unreadable_pointer", name=name, date=name[-15:-5]) for name in broken]
+    return [err.said("unreadable_pointer", name=name, date=name[-15:-5]) for name in broken]
 
 
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:
-    records = {record[RUN]: record for record in map(as_record, texts) if RUN in record}
+    records = {record[RUN]: record for record in map(files.as_record, texts) if RUN in record}
     return [records[name] for name in sorted(records, reverse=True)]
 
 
@@ -209,7 +204,7 @@ def previous_quality(store: Store, experiments: Iterable[str | None], needed: bo
         The entry of the newest run with one of these experiments, and its ``run_id``; in ``rates``, each experiment as
         the newest run with it has it. Empty without such a run.
     """
-    disk = of_disk(store.path) if isinstance(store, Folder) else None
+    disk = files.of_disk(store.path) if isinstance(store, Folder) else None
     records: Iterator[dict[str, Any]] = iter(())
     if disk is not None and disk.is_folder("runs"):
         # One by one: after years of runs, reading them all for the newest one takes long.
@@ -244,22 +239,22 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
     rows, pointers = _read(spark, path, format)
-    return rows.drop(EXPERIMENT) if path.rpartition("/")[2] in OF_DATES else with_unit(rows, unit_in(pointers))
+    return rows.drop(EXPERIMENT) if path.rpartition("/")[2] in OF_DATES else eng.with_unit(rows, unit_in(pointers))
 
 
 def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Pointers]:
     if format != "parquet" and "/" not in path:
         schema, _, table = path.rpartition(".")
-        store = CatalogSchema(spark, schema, "", format)
+        store = sql_tables.CatalogSchema(spark, schema, "", format)
         rows = store.existing(table)
         if rows is None:
-            raise InputError(f"cannot read {format} from '{path}': there is no such table")
+            raise err.InputError(f"cannot read {format} from '{path}': there is no such table")
         return rows, store.pointers()
     folder, _, table = path.rpartition("/")
     root = folder or "."
     if table == REFUSED:
         return _refused(spark, path), {}
-    pointers = pointers_of(spark, root)
+    pointers = reading.pointers_of(spark, root)
     if format == "delta" or any(pointer.format == "delta" for pointer in pointers.values()):
         rows = DeltaFolder(spark, root, "").existing(table)
         if rows is not None:
@@ -268,22 +263,22 @@ def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Point
     def select(pointers: Pointers) -> DataFrame:
         """The rows that the pointers name; the files are listed here."""
         try:
-            return live_rows(spark, path, pointers)
+            return reading.live_rows(spark, path, pointers)
         except AnalysisException:
             # What was published may have no row in this table, such as a quarantine without faulty rows.
             if columns := columns_of(pointers, table):
                 return spark.createDataFrame([], columns)
             raise
 
-    return settled(root, lambda: pointers_of(spark, root), select, pointers), pointers
+    return reading.settled(root, lambda: reading.pointers_of(spark, root), select, pointers), pointers
 
 
 def _refused(spark: SparkSession, path: str) -> DataFrame:
     """The checks of the runs of a folder that published nothing; no pointer names them."""
     empty = rows_of_arrow(spark, SCHEMA.empty_table()).withColumn("run", F.lit(""))
-    sail = engine_of(spark) == "sail"
+    sail = eng.engine_of(spark) == "sail"
     try:
-        return spark.read.schema(empty.schema).parquet(sail_path(path) if sail else spark_path(path))
+        return spark.read.schema(empty.schema).parquet(eng.sail_path(path) if sail else eng.spark_path(path))
     except AnalysisException:  # nothing has been published or refused
         return empty
 

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err
-from rankmetrics_spark.doors import data_of
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, ITEMS, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import files, on_sail
 
@@ -193,7 +192,7 @@ def _read_error(error: Exception, engine: str, section: cfg.Input, rows: DataFra
 
 #: What an engine says of an unknown column, of a file, or of a value on which a filter fails -> its patterns. Spark 3.5
 #: words the error of a file differently for each format.
-_FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in data_of(__name__, "failures").items()}
+_FAILURES = {what: re.compile("|".join(patterns)) for what, patterns in doors.data_of(__name__, "failures").items()}
 
 
 def _unknown_column(error: Exception) -> str | None:

@@ -29,11 +29,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from rankmetrics_spark import config as cfg
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import engine_of, spark_path
-from rankmetrics_spark.errors import InputError, said
 from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -102,7 +99,7 @@ def refuse_lines(section: Input) -> None:
     names = [name for name in section.required_columns() if name not in of_lists]
     for file in islice(files_of(*section.paths), _MOST_FILES):
         if problem := problem_with_lines(Path(file), section.format, section.options, names):
-            raise InputError(f"cannot read {section.format} from '{file}': {problem}")
+            raise err.InputError(f"cannot read {section.format} from '{file}': {problem}")
 
 
 def experiment_in(path: str, section: Source) -> str:
@@ -137,7 +134,7 @@ def folders_of_files(section: Input) -> Input:
             folders = (base + re.sub(r"(/+[^/=]*=[^/]*)+$", "", folder) for folder in below)
             places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
         paths += places or [path]
-    return replace(section, path=tuple(spark_path(path) if os.path.exists(path) else path for path in paths))
+    return replace(section, path=tuple(eng.spark_path(path) if os.path.exists(path) else path for path in paths))
 
 
 def split_by_folders(section: Source) -> dict[str, Source]:
@@ -164,7 +161,7 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
     """The same as a column; None where no file names the experiment."""
     if getattr(section, "experiment_from", "tag") == "tag":
         return None
-    if engine_of(spark) == "sail":  # see ``on_sail.by_experiment``
+    if eng.engine_of(spark) == "sail":  # see ``on_sail.by_experiment``
         return F.col(OF_FILE)
     # Spark gives the path URL-encoded, but leaves + as it is.
     steps = "split(url_decode(replace(_metadata.file_path, '+', '%2B')), '/')"
@@ -178,13 +175,13 @@ def experiment_column(spark: SparkSession, section: Input) -> Column | None:
 Load: TypeAlias = Callable[[DataFrameReader], DataFrame]
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
 #: Type that Spark infers for folders -> the pattern of their values. The first match counts; dates come after these.
-_KINDS: dict[str, str] = data_of(__name__, "folders")
+_KINDS: dict[str, str] = doors.data_of(__name__, "folders")
 
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
     """Read files and their partition columns: ids as text, others in the types that Spark infers."""
     experiment = experiment_column(spark, section)
-    if engine_of(spark) == "sail":
+    if eng.engine_of(spark) == "sail":
         # Sail ignores a reader's schema.
         rows = files(spark.read)
         if own is None:
@@ -313,10 +310,10 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
         return None
     for name in section.required_columns():
         if sentence := unreadable_column(section, engine, name):
-            raise InputError(sentence) from error
+            raise err.InputError(sentence) from error
     for name in {*section.ids()} & {*own.names}:
         if pa.types.is_timestamp(own.field(name).type) and _has_nanoseconds(section, name):
-            raise InputError.of("nanoseconds", name=name, engine=engine) from error
+            raise err.InputError.of("nanoseconds", name=name, engine=engine) from error
     kinds = {field.name: _readable(field.type, engine) for field in own}
     return T.StructType([T.StructField(name, kind) for name, kind in kinds.items() if kind is not None])
 
@@ -339,10 +336,10 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
     advice = "floats of 32 or 64 bits" if pa.types.is_float16(kind) else "another type"
     if pa.types.is_timestamp(kind):
         advice = "microseconds, as df.to_parquet(..., coerce_timestamps='us') writes them"
-    return said("unreadable_column", name=name, kind=kind, engine=engine, advice=advice)
+    return err.said("unreadable_column", name=name, kind=kind, engine=engine, advice=advice)
 
 
-def odd_file(section: Input) -> InputError | None:
+def odd_file(section: Input) -> err.InputError | None:
     """Return an error that names a local Parquet file in which a column has another type than in most; else None."""
     schemas: dict[str, pa.Schema] = {}
     for file in files_of(*section.paths) if section.format == "parquet" else ():
@@ -355,7 +352,7 @@ def odd_file(section: Input) -> InputError | None:
             usual = counts[0][0]
             file = next(file for file, kind in kinds.items() if kind != usual)
             other = next(file for file, kind in kinds.items() if kind == usual)
-            return InputError.of("two_types", file=file, name=name, kind=kinds[file], other=other, usual=usual)
+            return err.InputError.of("two_types", file=file, name=name, kind=kinds[file], other=other, usual=usual)
     return None
 
 
@@ -394,14 +391,14 @@ def parsed_rows(section: Input) -> pa.Table:
     """Parse the local files of an input here; the values are texts, as in the files."""
     files = [*files_of(*section.paths)]
     if not files:
-        raise InputError.of("parsed_files_only", section=section, other=cfg.ROWS_OF[section.format])
+        raise err.InputError.of("parsed_files_only", section=section, other=cfg.ROWS_OF[section.format])
     log = section if isinstance(section, Source) else None
     rows: list[tuple[str | None, ...]] = []
     for file in files:
         named = experiment_in(os.path.abspath(file), log) if log and log.experiment_from != "tag" else None
         rows += [(*row, named) for row in cfg.parsed(Path(file), section.format, section.options, log is not None)]
     if not rows:
-        raise InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
+        raise err.InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
     cells = dict(zip((*cfg.PARSED_NAMES.values(), EXPERIMENT), zip(*rows, strict=True), strict=True))
     texts = {name: values for name, values in cells.items() if any(value is not None for value in values)}
     return pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})

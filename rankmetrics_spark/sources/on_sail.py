@@ -17,9 +17,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rankmetrics_spark import doors, engines as eng
 from rankmetrics_spark.config import FORMATS, KNOWN, QUERY_WORDS, Input, Source, Token, files_below, local_path, tokens
-from rankmetrics_spark.doors import data_of
-from rankmetrics_spark.engines import temporary_folder
 from rankmetrics_spark.errors import InputError, said
 from rankmetrics_spark.sources import files as fl
 
@@ -99,7 +98,7 @@ def by_experiment(section: Input) -> Input:
     """The same files in partition folders of the experiments that they name: Sail does not say where a row is from."""
     if not isinstance(section, Source) or section.experiment_from == "tag":
         return section
-    root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
+    root = Path(tempfile.mkdtemp(dir=eng.temporary_folder("inputs")))
     numbers = count()
     for base in chain.from_iterable(map(fl.expand_path, section.paths)):
         for file in files_below(base):
@@ -185,7 +184,7 @@ def _line_of_other_encoding(file: str, section: Input) -> str | None:
 # Comparisons, IN, BETWEEN, LIKE, CASE, AND, OR and NOT, and the few functions of ``ALLOWED``. Many others of Sail give
 # other values than Spark's, and it does not say so. ``tests/spark/test_filters.py`` compares what is allowed.
 
-_WORDS = data_of(__name__, "sail")
+_WORDS = doors.data_of(__name__, "sail")
 #: Functions that a filter may call on Sail, beside ``cast`` of a column.
 ALLOWED: dict[str, str] = _WORDS["allowed"]
 _CALLS = frozenset(" ".join(ALLOWED.values()).split())

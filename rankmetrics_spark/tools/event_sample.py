@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rankmetrics_spark.config import letters
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark import config as cfg, errors as err
 from rankmetrics_spark.tools.guessing import CONTROLS, NAMES, controls_first, named_like
 from rankmetrics_spark.tools.log_sample import WORDS, LogSample
 
@@ -23,7 +22,7 @@ _WHO = _WHO | {"user": f"{NAMES['user']} {_WHO['user']}", "time": f"{_WHO['time'
 
 def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:
     """The column whose name, or the end of whose path, is one of these words; the first word counts most."""
-    ends = {letters(str(name).rpartition(".")[2]): str(name) for name in reversed(list(rows))}
+    ends = {cfg.letters(str(name).rpartition(".")[2]): str(name) for name in reversed(list(rows))}
     return next((ends[word] for word in words if word in ends), None)
 
 
@@ -104,7 +103,7 @@ class AssignmentSample:
         if missing := [role for role in ("arm", "user") if role not in columns] or wrong:
             allowed = " ".join(f"--column assignments.{role}=NAME" for role in ("arm", "user", "test", "time"))
             missed = " or the ".join(missing)
-            raise ConfigError.of("no_column_for", path=log.path, missed=missed, names=names, allowed=allowed)
+            raise err.ConfigError.of("no_column_for", path=log.path, missed=missed, names=names, allowed=allowed)
         return cls(log, columns)
 
     @property

@@ -11,13 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import ROWS_OF, SCHEMA_FILE, letters
-from rankmetrics_spark.doors import text_of
-from rankmetrics_spark.errors import said
-from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.tools import guessing
+from rankmetrics_spark import config as cfg, doors, errors as err, schemas as sch
+from rankmetrics_spark.tools import guessing, lists_of_rows
 from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
-from rankmetrics_spark.tools.lists_of_rows import PLACE
 from rankmetrics_spark.tools.log_sample import DAYS, EVENTS, JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
@@ -72,7 +68,7 @@ class FirstConfig:
     def named_by(self) -> str:
         """``file`` or ``folder`` where its name tells the experiment of a row, and no column does."""
         guess = self.columns.get("experiment")
-        is_column = guess is None or guess.column != EXPERIMENT or self.log.ranked_by_format
+        is_column = guess is None or guess.column != sch.EXPERIMENT or self.log.ranked_by_format
         return "" if is_column or self.log.experiment_from == "tag" else self.log.experiment_from
 
     @property
@@ -167,7 +163,7 @@ class FirstConfig:
         if not parts:
             return ""
         ranks = self.columns["position"].column if "position" in self.columns else "the order"
-        return said("parts_of_lists", part=parts[0], ranks=ranks)
+        return err.said("parts_of_lists", part=parts[0], ranks=ranks)
 
     @property
     def segments(self) -> list[str]:
@@ -246,7 +242,7 @@ class FirstConfig:
     def text(self) -> str:
         """The YAML text, with a comment beside each guess."""
         of_day = f" --date {self.dates[-1]}" if self.dates else ""
-        head = text_of(__name__, "head.txt").format(schema=SCHEMA_FILE, of_day=of_day)
+        head = doors.text_of(__name__, "head.txt").format(schema=cfg.SCHEMA_FILE, of_day=of_day)
         return head + "\n".join([*self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:
@@ -324,7 +320,7 @@ class FirstConfig:
                 yield from _place(sample(self.events, EVENTS))
             yield from self.found.lines(self.time)
         if self.truth:
-            if self.truth.format in ("trec_qrels", *ROWS_OF):
+            if self.truth.format in ("trec_qrels", *cfg.ROWS_OF):
                 yield f"judgements: {{format: {self.truth.format}, path: {_scalar(self.truth.path)}}}"
             else:
                 yield "judgements:"
@@ -335,7 +331,7 @@ class FirstConfig:
                     if chosen and not _is_written(self.truth, chosen):
                         yield _column(self.truth, role, chosen)
         column = self.columns["user"].column if "user" in self.columns else ""
-        if self.log.ranked_by_format or re.match("(query|qid|topic)", letters(column)):
+        if self.log.ranked_by_format or re.match("(query|qid|topic)", cfg.letters(column)):
             yield "unit: query  # texts call users so: a guess, by the format or the name of the column"
         yield f"rank_by: {self.rank_by}"
         of_trec = self.log.format in ("trec_run", "json_document")
@@ -407,7 +403,7 @@ def _is_written(log: LogSample, guess: guessing.Guess) -> bool:
     if lists is None:
         return False
     is_part = bool(lists.packed) and guess.column in lists.chosen
-    return is_part or guess.column in (PLACE, lists.items)
+    return is_part or guess.column in (lists_of_rows.PLACE, lists.items)
 
 
 def _some(values: Sequence[str]) -> str:

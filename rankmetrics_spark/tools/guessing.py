@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rankmetrics_spark.config import LIST_NAMES, letters
-from rankmetrics_spark.errors import check_known
+from rankmetrics_spark import config as cfg, errors as err
 from rankmetrics_spark.tools.log_sample import OWN_NAMES, WORDS, words_of
 
 #: Role -> the names that people give its column, the most telling first; only letters and digits count.
 NAMES = OWN_NAMES | {"experiment": f"{OWN_NAMES['experiment']} {WORDS['also_of_items']}"}
-NAMES["list"] = f"{LIST_NAMES} {OWN_NAMES['list']}"
+NAMES["list"] = f"{cfg.LIST_NAMES} {OWN_NAMES['list']}"
 #: Names of columns that number the parts of one list.
 _PARTS = re.compile(r"(page|slot|block|row|offset)(no|nr|num|number|index|idx)?$")
 #: Names of a baseline, the most telling first.
@@ -62,8 +61,8 @@ def guesses(
         ConfigError: A given column is not in the log, or there is no such role.
     """
     for role, column in roles.items():
-        check_known("role", [role], NAMES, "--column")
-        check_known("column", [column], [*map(str, rows.columns)], f"--column {role}={column}")
+        err.check_known("role", [role], NAMES, "--column")
+        err.check_known("column", [column], [*map(str, rows.columns)], f"--column {role}={column}")
     columns = {role: Guess(column, "given") for role, column in roles.items()}
     for role, column in (placed or {}).items():
         if role not in columns and column not in roles.values():
@@ -73,7 +72,7 @@ def guesses(
     named = {role: [name for name in named_like(free, role) if _fits(rows[name], role)] for role in unknown}
     columns |= {role: _by_name(role, names) for role, names in named.items() if names}
     # Where no column names users, searches count; Expedia calls them srch_id.
-    if "user" not in columns and "list" in columns and re.match("(sea|s)rch", letters(columns["list"].column)):
+    if "user" not in columns and "list" in columns and re.match("(sea|s)rch", cfg.letters(columns["list"].column)):
         searches = columns.pop("list").column
         columns["user"] = Guess(searches, "likely, since no column names users: each search counts as one")
     # What lists look like depends on their user; what experiments do depends on the position as well.
@@ -231,7 +230,7 @@ def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refu
 def _is_shared_text(rows: pd.DataFrame, user: str, name: str) -> bool:
     """Whether a column has few values, which are words and which most users share."""
     users_by_value = rows[[user, name]].dropna().drop_duplicates()[name].value_counts()
-    if _is_named_list(name) or _PARTS.search(letters(name)) or not 2 <= len(users_by_value) <= _MOST_ARMS:
+    if _is_named_list(name) or _PARTS.search(cfg.letters(name)) or not 2 <= len(users_by_value) <= _MOST_ARMS:
         return False
     values = pd.Series(users_by_value.index)
     words = values.map(lambda value: isinstance(value, str) and any(map(str.isalpha, value)))
@@ -301,7 +300,7 @@ def _is_part(rows: pd.DataFrame, columns: Mapping[str, Guess], name: str) -> boo
     user = columns["user"].column
     users_by_value = rows[[user, name]].drop_duplicates()[name].value_counts()
     few = 0 < len(users_by_value) <= _MOST_PARTS and 2 * users_by_value.max() > rows[user].nunique()
-    if not few or _PARTS.search(letters(name)):
+    if not few or _PARTS.search(cfg.letters(name)):
         return bool(few)
     values = numbers(rows[name])
     counts_up = not values.isna().any() and values.min() in (0, 1)

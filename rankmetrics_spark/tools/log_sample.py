@@ -17,16 +17,14 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from rankmetrics_spark import config as cfg
-from rankmetrics_spark.doors import text_of
+from rankmetrics_spark import config as cfg, doors, schemas as sch
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT, RELEVANCE, SCORE
 from rankmetrics_spark.tools.lists_of_rows import PLACE, Lists, columns_of, lists_of, with_fields
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {".parquet": "parquet", ".pq": "parquet"} | {f".{end}": name for end, name in cfg.ENDINGS.items()}
 #: What people call columns, kinds of events, and what is no experiment.
-WORDS = yaml.safe_load(text_of(__name__, "names.yaml"))
+WORDS = yaml.safe_load(doors.text_of(__name__, "names.yaml"))
 #: Role -> the names that people give its column, the most telling first.
 OWN_NAMES = WORDS["roles"]
 #: Of a folder, so many files are looked at.
@@ -125,7 +123,7 @@ def sample(path: str, what: str = LOG, judgements: str | None = None, experiment
         values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
         tables.append(rows.head(most).assign(**values))
         cut |= len(rows) > most
-    experiment = {"trec_run": "tag"}.get(format, EXPERIMENT)
+    experiment = {"trec_run": "tag"}.get(format, sch.EXPERIMENT)
     named = "tag" if what != LOG else experiment_from or _named_by(tables, files, place, format)
     if named != "tag":
         names = [_experiment_of(file, named) for file in chosen]
@@ -164,8 +162,8 @@ def _scored(place: Path, judgements: str | None) -> LogSample | None:
     for file in scores or found:
         with suppress(*([InputError] if found else [])):  # numbers of another file
             table = pd.DataFrame(cfg.parsed(file, "letor", options, True)).rename(columns=cfg.PARSED_NAMES)
-            if scores or not table[SCORE].equals(table[RELEVANCE]):  # the grades alone
-                tables[file] = table.dropna(axis=1, how="all").assign(**{EXPERIMENT: _experiment_of(file, "file")})
+            if scores or not table[sch.SCORE].equals(table[sch.RELEVANCE]):  # the grades alone
+                tables[file] = table.dropna(axis=1, how="all").assign(**{sch.EXPERIMENT: _experiment_of(file, "file")})
     names = [str(file) for file in tables]
     if not names:
         return None

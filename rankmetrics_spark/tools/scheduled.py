@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from rankmetrics_spark.doors import text_of
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark import doors, errors as err
 
 #: Exit codes that a retry would repeat, and why.
 PERMANENT = {2: "a wrong argument or config", 4: "a gate of the log", 5: "a gate of the metrics"}
@@ -47,7 +46,7 @@ def waits_until(date: str, hour: str, zone: str) -> datetime:
     try:
         return datetime.combine(over, clock.fromisoformat(hour), ZoneInfo(zone))
     except (ValueError, KeyError):
-        raise ConfigError.of("no_hour", hour=hour, zone=zone) from None
+        raise err.ConfigError.of("no_hour", hour=hour, zone=zone) from None
 
 
 def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +59,7 @@ def announcement(pointer: Mapping[str, Any], record: Mapping[str, Any]) -> dict[
 
 # It says once a second that the process lives, and its exit code at the end: nobody has to be its parent for that. A
 # shell would end where `: > file` fails, as on a full disk.
-_KEEPER = text_of(__name__, "keeper.sh")
+_KEEPER = doors.text_of(__name__, "keeper.sh")
 
 
 def start(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:

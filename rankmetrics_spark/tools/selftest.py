@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
-from rankmetrics_spark.metrics import PRESETS, Convention
+from rankmetrics_spark import engines as eng, layouts as lay, metrics as mx, schemas as sch
 from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
 
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def golden_checks(results: Values) -> list[Check]:
     True
     """
     checks = []
-    for preset in PRESETS:
+    for preset in mx.PRESETS:
         golden = [value for value in values() if value.defect is None and value.convention.preset == preset]
         gaps = [_gap(value, results) for value in golden]
         within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
@@ -101,7 +98,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
     columns = {sch.N_ROWS: pa.array([len(case["list"]) for case in lists]), sch.ENTRIES: pa.array(entries)}
     for at, name in enumerate((sch.POOL_GRADE, sch.POOL_HASH)):
         columns[name] = pa.array([[judged[at] for judged in pool] for pool in pools])
-    tables = score_batch(columns, LAYOUTS["rows"], scoring)
+    tables = lay.score_batch(columns, lay.LAYOUTS["rows"], scoring)
     return {
         (case, rule.digest(), str(metric)): float(table[metric.column][row])
         for rule, table in zip(scoring.conventions, tables, strict=True)
@@ -126,13 +123,13 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
         (row[sch.USER], scoring.conventions[row[sch.CONVENTION_INDEX]].digest(), str(metric)): (
             math.nan if row[metric.column] is None else row[metric.column]
         )
-        for row in few_rows(users)
+        for row in eng.few_rows(users)
         for metric in scoring.metrics
     }
 
 
-def _scoring() -> Scoring:
+def _scoring() -> lay.Scoring:
     """All conventions and metrics of the golden tables; lists are ranked by score."""
     metrics = dict.fromkeys(value.metric for value in values())
-    conventions: Iterable[Convention] = dict.fromkeys(value.convention for value in values())
-    return Scoring(tuple(metrics), tuple(conventions), by_position=False, judged=True)
+    conventions: Iterable[mx.Convention] = dict.fromkeys(value.convention for value in values())
+    return lay.Scoring(tuple(metrics), tuple(conventions), by_position=False, judged=True)

@@ -313,7 +313,7 @@ def test_a_reader_gives_up_where_runs_publish_all_the_time(
     def changed(*_: object) -> dict[str, Pointer]:
         return {DATE: replace(pointers[DATE], sequence=next(looks))}
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.stores.pointers_of", changed)
+    monkeypatch.setattr("rankmetrics_spark.sinks.reading.pointers_of", changed)
     with pytest.raises(InputError, match=r"runs publish to it all the time; read it again when they have ended$"):
         read(spark, f"{done.path}/user_metrics")
     assert next(looks) == 1 + reading.ATTEMPTS

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, layouts as lay
-from rankmetrics_spark.errors import InputError, QualityError, RankmetricsError
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, Rows, quoted
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
@@ -24,11 +23,11 @@ def _refuse(counts: Mapping[str, int], options: cfg.Options, request: Preference
 
     It is the arguments that say how many; of a command, its config does, and the error is that of a run.
     """
-    error: type[RankmetricsError] = InputError
+    error: type[err.RankmetricsError] = err.InputError
     share, setting = request.max_invalid_fraction, "max_invalid_fraction is"
     if quality is not None:
         setting = f"quality.{'on_invalid: fail allows' if quality.on_invalid == 'fail' else setting}"
-        share, error = quality.allowed_fraction, QualityError
+        share, error = quality.allowed_fraction, err.QualityError
     first_rank, lists = options.path_of("first_rank"), options.path_of("list")
     if share < 1:
         frame.refuse_ranks_from_0(counts["n_below"], counts["n_lists_of_log"], options.first_rank, first_rank, error)

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from rankmetrics_spark.doors import text_of
-from rankmetrics_spark.metrics import Convention, Metric, parse, resolve
+from rankmetrics_spark import doors, metrics as mx
 
 TABLES = ("peer_values_at_3.csv", "printed_at_3.csv", "definition_at_3.csv")
 
@@ -26,12 +25,12 @@ class Peer:
     tolerance: float = 1e-12
 
 
-PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(text_of(__name__, "peers.yaml")).items()}
+PEERS = {label: Peer(**settings) for label, settings in yaml.safe_load(doors.text_of(__name__, "peers.yaml")).items()}
 PRINTED = "printed by the system"
 #: Mark in the label of a row -> where its values come from.
 _ORIGINS = {"transcribed": "computed from the published formula", "by definition": "computed from the definition"}
 COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
-_DEFECTS = yaml.safe_load(text_of(__name__, "defects.yaml"))
+_DEFECTS = yaml.safe_load(doors.text_of(__name__, "defects.yaml"))
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,15 @@ class Value:
         return _DEFECTS.get(self.system, {}).get(self.case, {}).get(self.column)  # type: ignore[no-any-return]
 
     @property
-    def convention(self) -> Convention:
+    def convention(self) -> mx.Convention:
         """The convention that reproduces this value."""
         peer = PEERS[self.system]
-        return resolve(peer.ap if self.column == "ap_at_k" or peer.ndcg is None else peer.ndcg)
+        return mx.resolve(peer.ap if self.column == "ap_at_k" or peer.ndcg is None else peer.ndcg)
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> mx.Metric:
         """The metric of this value."""
-        return parse(PEERS[self.system].metrics[self.column == "ndcg_at_k"])
+        return mx.parse(PEERS[self.system].metrics[self.column == "ndcg_at_k"])
 
     @property
     def tolerance(self) -> float:
@@ -91,16 +90,16 @@ def values() -> tuple[Value, ...]:
     >>> len(values()), sum(value.defect is None for value in values())
     (407, 388)
     """
-    rows = [row for name in TABLES for row in csv.DictReader(text_of(__name__, name).splitlines())]
+    rows = [row for name in TABLES for row in csv.DictReader(doors.text_of(__name__, name).splitlines())]
     columns = ("ap_at_k", "ndcg_at_k")
     return tuple(Value(r["system"], r["case"], column, r[column]) for r in rows for column in columns if r[column])
 
 
 def cases() -> dict[str, Any]:
     """The fixtures: ``list`` (item, score, position) and ``judgments`` (item, relevance) of one user each."""
-    return dict(json.loads(text_of(__name__, "cases.json")))
+    return dict(json.loads(doors.text_of(__name__, "cases.json")))
 
 
 def populations(table: str = "population.csv") -> list[dict[str, str]]:
     """Means of each system over users who differ in coverage; in ``coverage.csv`` two users were never shown."""
-    return list(csv.DictReader(text_of(__name__, table).splitlines()))
+    return list(csv.DictReader(doors.text_of(__name__, table).splitlines()))
