@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import gates, metrics as mx, report as rep, schemas as sch, sinks
 from rankmetrics_spark.config import ENDINGS, Config, Sink, as_dict, dates_in_words, load, override
-from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
+from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, MetricGateError, OutputError
 from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
 from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
 from rankmetrics_spark.pointers import Pointer, record_path
@@ -235,6 +235,7 @@ def recompute(
         ConfigError: A date has a metric already, or the stored lists do not hold what a metric reads.
         DifferenceError: Old values would change, or the stored lists are not those of the run.
         InputError: Nothing is published on these dates, or a date has no lists.
+        MetricGateError: A gate fails; where it is one of a test, the other tests of the dates are published.
     """
     from rankmetrics_spark.job import run
 
@@ -269,7 +270,7 @@ def recompute(
     for metric in map(mx.parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
             raise ConfigError.of("metric_known", metric=metric, dates=dates_in_words(known))
-    run_of_page, outcomes = pages_of(records), []
+    run_of_page, outcomes, failed = pages_of(records), [], []
     pages = [[file for file, run_id in run_of_page.items() if run_id == day.record[sch.RUN]] for day, _ in days]
     if any(pages):
         rep.check_page_libraries()
@@ -277,9 +278,14 @@ def recompute(
         progress(f"recomputing {day.pointer.date}")
         try:
             outcomes.append(run(spark, config, stored=day))
-        except Exception:  # of files that are gone, for one
-            day.refuse_replaced(store)
-            raise
+        except Exception as error:  # of files that are gone, for one
+            if not isinstance(error, MetricGateError) or error.published is None:
+                day.refuse_replaced(store)
+                raise
+            failed.append(f"{day.pointer.date}: {error}")
+            outcomes.append(error.published)
         for file in files:  # without examples, which are in the log
             rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
+    if failed:
+        raise MetricGateError("; ".join(failed))
     return outcomes

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import errors as err, sinks
 from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, day, key, names, tests, text
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
-from rankmetrics_spark.schemas import OK, WARN, Check
+from rankmetrics_spark.schemas import OK, PRIMARY, WARN, Check
 
 #: Test -> what is compared in it, and its experiments that have lists; all are of "" where there are no tests.
 Parts: TypeAlias = Mapping[str, tuple[Comparison, list[str]]]
@@ -97,6 +97,8 @@ def _deviations(
         now |= {name: value for name, value in of_test.items() if value is not None}
     elif "tests" in plan:
         yield "the plan is one of tests, and the run has none"
+    deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
+    now["primary"] = deciding
     for name, value in plan.items():
         filled = value.replace("{date}", config.evaluation_date) if name == "exclusions" and value else value
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in (filled, now.get(name)))
@@ -104,8 +106,7 @@ def _deviations(
             what = "another metric decides: " if name == "primary" else ""
             yield f"{what}{name} is {here}, registered is {then}"
     planned = plan.get("looks", "any")
-    metrics = [str(metric) for metric in own.primary or ()]
-    numbers = (looks.get((str(own.baseline), name, metric)) or 1 for name in experiments for metric in metrics)
+    numbers = (looks.get((str(own.baseline), name, metric)) or 1 for name in experiments for metric in deciding)
     most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
     more = max(numbers, default=1) - most if most else -1
     if more > 0:

@@ -205,7 +205,7 @@ def outlook_sentence(outlook: "Outlook") -> str:
         text += f"too; {effect}{limit}{',' if limit else ''} takes {users}"
     else:
         text = f"no new {UNITS} arrive; {_days(outlook.furthest)} of the same ones {find}{chance}, but "
-        text += f"not of {effect}{limit}"
+        text += f"not a change of {effect}{limit}"
     return f"{outlook.candidate} against {outlook.baseline} on {fd.label_of(mx.parse(outlook.metric))}: {text}"
 
 

@@ -548,8 +548,8 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     assert {row["experiment_id"] for row in result["means"]} == {"good:a", "good:b"}
     assert [row["experiment_id"] for row in result["comparisons"]] == ["good:b"]
     assert all(sentence.startswith("good:b") for sentence in result["verdict"])
-    stored = read(spark, f"{out}/experiment_metrics").select("experiment_id").collect()
-    assert sorted(row[0] for row in stored) == ["bad:a", "bad:b", "good:a", "good:b"]
+    means = read(spark, f"{out}/experiment_metrics").select("experiment_id").collect()
+    assert sorted(row[0] for row in means) == ["bad:a", "bad:b", "good:a", "good:b"]
     entries = json.loads((out / "published" / "2026-11-20.json").read_text())["runs"]
     assert [{*each["experiments"]} - {None} for each in entries] == [{"good:a", "good:b"}, {"bad:a", "bad:b"}]
     record = json.loads((out / "runs" / f"{entries[0]['run_id']}.json").read_text())
@@ -565,6 +565,12 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "max_drop": 0.1}}})
     assert code == 5 and "(tests.bad.gates); bad is not published, the other tests are" in err, err
     csv_file(tmp_path / "log.csv", log)
+    stored = tmp_path / "stored"  # and from stored lists
+    evaluated(tests={"bad": {"gates": gate}}, sink={"path": f"{stored}", "layout": layout, "lists": True})
+    code, _, err = call("recompute", "-o", stored, "--metrics", "p@1")
+    assert code == 5 and err.splitlines()[-1] == f"rankmetrics: 2026-11-20: {said}", err
+    rows = read(spark, f"{stored}/experiment_metrics").where("metric = 'p@1'").collect()
+    assert {row["experiment_id"] for row in rows} == {"good:a", "good:b"}
     code, _, err = evaluated(tests={"bad": {"gates": {"metric": "rr", "min": 0, "experiment": "z"}}})
     assert code == 2 and "the test 'bad' has no arm 'z', which tests.bad.gates names" in err
     code, _, err = evaluated(comparison={"baseline": "a", "candidates": ["b", "z"]})

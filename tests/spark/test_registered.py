@@ -88,9 +88,10 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
 
 
 def test_a_last_look_before_the_registered_end_is_told(spark: SparkSession, tmp_path: Path, call: Call) -> None:
-    text = "{baseline: a, primary: ndcg@5, looks: {planned: 2}, end: 2026-11-21}"
+    text = "{baseline: a, primary: ap@5, looks: {planned: 2}, end: 2026-11-21}"  # what decides unless it is said
     on = json.loads(registered(call, tmp_path, text)[1])["registered"][:10]
-    first, last = (day(spark, tmp_path, date).record["verdict"][-1] for date in ("2026-11-18", "2026-11-19"))
+    runs = (day(spark, tmp_path, date, primary=[]) for date in ("2026-11-18", "2026-11-19"))
+    first, last = (each.record["verdict"][-1] for each in runs)
     assert first == f"As registered on {on}."
     assert last == f"Not as registered on {on}: it ends on 2026-11-19, 2 days before the registered end, 2026-11-21."
 
