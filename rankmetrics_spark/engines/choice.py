@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark.engines import sail
+from rankmetrics_spark.engines import machine, sail
 from rankmetrics_spark.engines.sessions import LOG_LEVEL
-from rankmetrics_spark.engines.spark import connect_session, local_session
+from rankmetrics_spark.engines.spark import connect_session, local_session, local_settings
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, first_sentence, lost_engine
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
         say("using the session that is running here")
         yield _existing_session()
         return
-    say(f"starting {choice.name}")
+    say(_starting(choice))
     with sail.interrupts_end_engine() if choice.engine == "sail" else nullcontext():
         if choice.engine == "sail":
             spark = sail.laptop_session()
@@ -143,6 +143,20 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
             except Exception as error:  # if the engine has ended, the error would hide the cause
                 if lost_engine(error) is None:
                     raise
+
+
+def _starting(choice: Choice) -> str:
+    """What is started; on this machine also what it may use of it."""
+    said = f"starting {choice.name}"
+    if choice.engine == "sail":
+        limits = sail.Limits.of()
+        return f"{said}: {machine.in_words(limits.threads, f'{limits.memory / 2**30:.1f} GiB', machine.roomy_folder())}"
+    where = choice.address or ("" if SUBMITTED in os.environ else "local[*]")
+    if not where.startswith("local"):
+        return said
+    settings = local_settings(choice.settings)
+    folder = Path(settings["spark.local.dir"])
+    return f"{said}: {machine.in_words(where, settings['spark.driver.memory'], folder)}"
 
 
 def _is_on_platform() -> bool:

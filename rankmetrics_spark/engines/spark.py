@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from rankmetrics_spark.doors import settings_of, text_of
+from rankmetrics_spark.engines import machine
 from rankmetrics_spark.engines.sessions import temporary_folder
 from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
@@ -105,7 +106,7 @@ def local_session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in _settings(conf or {}).items():
+    for key, value in local_settings(conf or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -161,14 +162,17 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _modules(entry, f"{name}/{entry.name}")
 
 
-def _settings(conf: Mapping[str, str]) -> dict[str, str]:
+def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session."""
     logging = write_cached(cache_folder() / "log4j2.properties", text_of(__name__, "log4j2.properties"))
     java_options = "spark.driver.extraJavaOptions"
     return {
         **settings_of(__name__, "local"),
         # With the default of 200, starting the tasks takes longer than their work.
-        "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+        "spark.sql.shuffle.partitions": str(max(8, 2 * machine.cores())),
+        # In local mode, driver and executors share this heap; the default of 1g is small for tens of millions of rows.
+        "spark.driver.memory": f"{min(2048, max(512, machine.memory() // 2**21))}m",
+        "spark.local.dir": str(machine.roomy_folder()),
         **conf,
         # As a URI, because a space in the path would end the option.
         java_options: f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get(java_options, '')}".rstrip(),

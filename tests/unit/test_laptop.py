@@ -1,6 +1,5 @@
 """The laptop engine without starting it: which engine is chosen, its limits, its layout, what it refuses to read."""
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -138,14 +137,10 @@ def test_a_size_is_read_as_people_write_it(size: str | int, n_bytes: int) -> Non
     assert Limits.of(2, size) == Limits(2, n_bytes)
 
 
-def test_limits_come_from_the_environment_variables_and_then_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_come_from_the_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(THREADS, "3")
     monkeypatch.setenv(MEMORY, "1g")
     assert Limits.of() == Limits(3, 2**30)
-    monkeypatch.delenv(THREADS)
-    monkeypatch.delenv(MEMORY)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert Limits.of() == Limits(len(os.sched_getaffinity(0)), min(machine // 2, 4 * 2**30))
 
 
 @pytest.mark.parametrize(

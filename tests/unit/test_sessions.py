@@ -182,7 +182,7 @@ def test_spark_submit_uses_this_python_and_this_spark(make_java: MakeJava, monke
 
 def test_given_settings_replace_the_defaults_and_java_options_are_added() -> None:
     given = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
-    settings = sessions._settings(given)
+    settings = sessions.local_settings(given)
     assert settings["spark.ui.enabled"] == "true"
     quiet, given = settings["spark.driver.extraJavaOptions"].split(" ")
     assert given == "-Xss4m"
@@ -190,7 +190,7 @@ def test_given_settings_replace_the_defaults_and_java_options_are_added() -> Non
 
 
 def test_a_local_session_listens_on_loopback_has_no_page_and_asks_for_a_secret() -> None:
-    settings = sessions._settings({})
+    settings = sessions.local_settings({})
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert (settings["spark.ui.enabled"], settings["spark.authenticate"]) == ("false", "true")
 

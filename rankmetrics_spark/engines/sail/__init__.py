@@ -15,13 +15,13 @@ from rankmetrics_spark.doors import load_client
 from rankmetrics_spark.errors import RankmetricsError, installation
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.engines.sail.process import Engine
+    from rankmetrics_spark.engines.sail.process import Engine, Limits
     from rankmetrics_spark.engines.sail.session import interrupts_end_engine, laptop_session
 
 #: The version of the Spark Connect client that this version of Sail is tested with; both are pinned together.
 CLIENT = "4.2.0"
 INSTALL = f"{installation('laptop')} in an environment of its own"
-_HOMES = {"Engine": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
+_HOMES = {"Engine": "process", "Limits": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
 
 
 def installed() -> bool:

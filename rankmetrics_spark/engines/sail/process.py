@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rankmetrics_spark.doors import settings_of
+from rankmetrics_spark.engines import machine
 from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, SOCKET, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, said
 
@@ -66,9 +67,8 @@ class Limits:
     @classmethod
     def of(cls, threads: int | None = None, memory: str | int | None = None) -> Limits:
         """Return these limits; by default the environment's, then every core, and half of the memory up to 4 GiB."""
-        n_threads = threads if threads is not None else os.environ.get(THREADS) or len(os.sched_getaffinity(0))
-        half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        enough = max(_SMALLEST, min(half_of_memory, _LARGEST))
+        n_threads = threads if threads is not None else os.environ.get(THREADS) or machine.cores()
+        enough = max(_SMALLEST, min(machine.memory() // 2, _LARGEST))
         size = memory if memory is not None else os.environ.get(MEMORY) or enough
         if not re.fullmatch(r"[1-9]\d{0,3}", str(n_threads)):
             raise ConfigError(f"{THREADS} is '{n_threads}'; allowed: a number of threads from 1 on")
@@ -130,7 +130,7 @@ class Engine:
 
     @classmethod
     def _launch(cls, limits: Limits) -> Engine:
-        folder = Path(tempfile.mkdtemp(prefix="rankmetrics-laptop-"))
+        folder = Path(tempfile.mkdtemp(prefix="rankmetrics-laptop-", dir=machine.roomy_folder()))
         # Keep the descriptor open: clients may connect again.
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         process = _child(folder, descriptor, limits)
@@ -201,7 +201,7 @@ class Engine:
         if code is None:
             return "the laptop engine was stopped; start another session"
         if code == -signal.SIGKILL:
-            return said("engine_killed", variable=MEMORY)
+            return said("engine_killed", variable=MEMORY, size=max(_SMALLEST, self.limits.memory // 2) >> 20)
         ending = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         reason = f" ({line})" if (line := self._last_log_line()) else ""
         return f"the laptop engine ended {ending}{reason}; start another, or use --engine spark"

@@ -1,0 +1,75 @@
+"""What this process may use of its machine: cores, memory, and a folder for temporary files where there is room.
+
+A container has less than its machine. Its control groups say how much, in version 1 or 2, and so do those above them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import accumulate
+from operator import truediv
+from pathlib import Path
+
+#: Bytes that temporary files may take: a billion rows take 4 GB.
+ROOM = 10 * 2**30
+_ROOT = Path("/")
+
+
+def cores(root: Path = _ROOT) -> int:
+    """Cores that this process may keep busy; a part of one counts as one, as in Java."""
+    version_1 = zip(_limits(root, "cpu.cfs_quota_us"), _limits(root, "cpu.cfs_period_us"), strict=False)
+    quotas = [*_limits(root, "cpu.max"), *(quota + period for quota, period in version_1)]
+    # A group without a quota has a period only.
+    allowed = [math.ceil(quota[0] / quota[1]) for quota in quotas if len(quota) == 2]
+    return max(1, min([len(os.sched_getaffinity(0)), *allowed]))
+
+
+def memory(root: Path = _ROOT) -> int:
+    """Bytes of memory that this process and those beside it may have."""
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    limits = [size for name in names for sizes in _limits(root, name) for size in sizes]
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
+
+
+def _limits(root: Path, name: str) -> Iterator[list[int]]:
+    """The numbers in this file of each control group of this process; ``max`` and -1 are none."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            for controller in controllers.split(","):  # version 2 has no name
+                top = root / "sys/fs/cgroup" / controller
+                # In a container, a group may have its name outside, where only the topmost is to be seen.
+                for folder in accumulate(Path(group).parts[1:], truediv, initial=top):
+                    with suppress(OSError):
+                        yield [int(word) for word in (folder / name).read_text().split() if word.isdigit()]
+
+
+def roomy_folder(root: Path = _ROOT) -> Path:
+    """The folder for temporary files: $TMPDIR; without it /tmp, or /var/tmp if only that is on a disk with room."""
+    usual = Path(tempfile.gettempdir())
+    folders = [usual] if os.environ.get("TMPDIR") else [usual, Path("/var", "tmp")]
+    return max(folders, key=lambda folder: min(ROOM, _room(folder, root)))
+
+
+def _room(folder: Path, root: Path) -> int:
+    """Free bytes of a folder; none where they would be memory, as in many a /tmp, or may not be used."""
+    kinds = {}
+    with suppress(OSError):
+        mounts = (root / "proc/self/mounts").read_text().splitlines()
+        kinds = {Path(point): kind for _, point, kind, *_ in map(str.split, mounts)}
+    path = folder.resolve()
+    kind = next((kinds[each] for each in (path, *path.parents) if each in kinds), "")
+    usable = kind not in ("tmpfs", "ramfs") and os.access(path, os.W_OK | os.X_OK)
+    return shutil.disk_usage(path).free if usable else 0
+
+
+def in_words(compute: str | int, amount: str, folder: Path) -> str:
+    """What an engine takes of what there is, in a line."""
+    free = f" ({shutil.disk_usage(folder).free / 2**30:.0f} GiB free)" if folder.is_dir() else ""
+    of_all = f"{amount} of {memory() / 2**30:.1f} GiB of memory"
+    return f"{compute} of {cores()} threads, {of_all}, temporary files in {folder}{free}"

@@ -1,0 +1,88 @@
+"""What an engine may use: limits of control groups in both versions, and a folder on a disk with room."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rankmetrics_spark.engines import Choice, choice, machine
+from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
+from rankmetrics_spark.engines.spark import local_settings
+
+GIB = 2**30
+V1 = {"memory/d/x/memory.limit_in_bytes": f"{2 * GIB}", "cpu/d/x/cpu.cfs_quota_us": "150000"}
+V1 |= {"cpu/d/x/cpu.cfs_period_us": "100000", "memory/memory.limit_in_bytes": "9223372036854771712"}
+V1_NONE = {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}
+V2_NONE = {"memory.max": "max", "memory.high": "max", "cpu.max": "max 100000"}
+LIMITS = [
+    ("0::/", {"memory.max": f"{2 * GIB}", "cpu.max": "100000 100000"}, 1, 2),
+    # The tightest of a group and those above it; one and a half cores are two threads, a tenth of one is one.
+    ("0::/a/b", {"a/memory.max": f"{GIB}", "a/b/memory.max": "max", "a/cpu.max": "150000 100000"}, 2, 1),
+    ("0::/a/b", {"a/b/memory.max": f"{3 * GIB}", "a/b/memory.high": f"{GIB}", "a/b/cpu.max": "10000 100000"}, 1, 1),
+    ("4:memory:/d/x\n3:cpu,cpuacct:/d/x\n1:name=systemd:/d/x\n0::/", V1, 2, 2),
+    # A container may see only its own group, at the top, and yet have its name outside.
+    ("4:memory:/d/x\n0::/d/x", {"memory/memory.limit_in_bytes": f"{GIB}"}, 4, 1),
+    ("0::/../x", {"memory.max": f"{GIB}"}, 4, 1),
+    ("4:memory:/\n3:cpu:/\n0::/", V1_NONE | V2_NONE | {"cpu.max": "900000 100000"}, 4, 16),
+    ("", {}, 4, 16),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with four cores, 16 GiB and a disk."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5, 7})
+    monkeypatch.setattr(os, "sysconf", lambda name: 4096 if name == "SC_PAGE_SIZE" else 16 * GIB // 4096)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("groups", "files", "cores", "gib"), LIMITS)
+def test_cores_and_memory_are_the_least_of_the_machine_and_of_its_control_groups(
+    groups: str, files: dict[str, str], cores: int, gib: int, root: Path
+) -> None:
+    (root / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        (root / "sys/fs/cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "sys/fs/cgroup" / name).write_text(f"{text}\n")
+    assert (machine.cores(root), machine.memory(root)) == (cores, gib * GIB)
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "free", "given", "folder"),
+    [
+        ("", {"/tmp": 11, "/var/tmp": 90}, "", "/tmp"),
+        ("", {"/tmp": 9, "/var/tmp": 9}, "", "/tmp"),
+        ("", {"/tmp": 1, "/var/tmp": 2}, "", "/var/tmp"),
+        ("/tmp", {"/tmp": 90, "/var/tmp": 2}, "", "/var/tmp"),
+        ("/tmp", {"/tmp": 90, "/var/tmp": 2}, "/tmp", "/tmp"),
+        ("/", {"/tmp": 90, "/var/tmp": 95}, "", "/tmp"),
+    ],
+)
+def test_temporary_files_go_to_a_disk_with_room_unless_the_user_names_a_folder(
+    in_memory: str, free: dict[str, int], given: str, folder: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", given)
+    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: "/tmp")
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[str(path)] * GIB))
+    mounts = "disk / ext4 rw 0 0\n" + f"tmpfs {in_memory} tmpfs rw 0 0\n" * bool(in_memory)
+    (root / "proc/self/mounts").write_text(mounts)
+    assert machine.roomy_folder(root) == Path(folder)
+
+
+def test_engines_in_a_small_container_take_its_share_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (THREADS, MEMORY, choice.SUBMITTED):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(machine, "cores", lambda: 1)
+    monkeypatch.setattr(machine, "memory", lambda: 2 * GIB)
+    monkeypatch.setattr(machine, "roomy_folder", lambda: Path("/nowhere"))
+    assert Limits.of() == Limits(1, GIB)
+    settings = local_settings({})
+    names = ("spark.driver.memory", "spark.local.dir", "spark.sql.shuffle.partitions")
+    assert [settings[name] for name in names] == ["1024m", "/nowhere", "8"]
+    of_all = "of 2.0 GiB of memory, temporary files in /nowhere"
+    assert choice._starting(Choice("sail")) == f"starting Sail: 1 of 1 threads, 1.0 GiB {of_all}"
+    assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, 1024m {of_all}"
+    monkeypatch.setattr(machine, "memory", lambda: 16 * GIB)
+    assert (Limits.of().memory, local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
