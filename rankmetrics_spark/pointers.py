@@ -4,8 +4,6 @@ The files of a run carry its id in their names. While a run puts its files in pl
 them; the pointer of the date says which of them count.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -120,7 +118,7 @@ class Entry:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
         return self.tables.get(table, {}).get("counted")
 
-    def without(self, replaced: set[str | None]) -> Entry:
+    def without(self, replaced: set[str | None]) -> "Entry":
         """What is left when other runs have replaced some experiments."""
         at = [place for place, name in enumerate(self.experiments) if name not in replaced]
         tables = {
@@ -148,13 +146,13 @@ class Pointer:
     format: str = "parquet"
     by_date: str = WITHOUT_ID
 
-    def of_table(self, table: str) -> Pointer:
+    def of_table(self, table: str) -> "Pointer":
         """The pointer as it holds for a table: one file of all experiments is as if one run had written them."""
         if not self.by_date or table not in sch.SMALL_TABLES:
             return self
         return replace(self, entries=(Entry(self.by_date, tuple(self.run_of())),))
 
-    def with_run(self, entry: Entry) -> Pointer:
+    def with_run(self, entry: Entry) -> "Pointer":
         """The pointer after a run: its experiments belong to it, all others stay with the run that they had."""
         names = set(entry.experiments)
         rest = (run.without(names) for run in self.entries if run.run_id != entry.run_id)
@@ -287,7 +285,7 @@ class History:
     own: int = 0
 
     @classmethod
-    def before(cls, date: str, pointers: Pointers, first: str = "", own: str = "") -> History:
+    def before(cls, date: str, pointers: Pointers, first: str = "", own: str = "") -> "History":
         """The dates before ``date``, and not before ``first``; ``own`` is that of the run."""
         runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date and day != own]
         days = (

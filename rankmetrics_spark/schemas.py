@@ -5,8 +5,6 @@ Names that start with ``_`` exist only between two steps. A user's own columns (
 their own name: they are ``_list_0``, ``_segment_0``, ... from the first step to the last, so no name can collide.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -323,7 +321,7 @@ class Check:
     fact: str = ""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Check:
+    def of(cls, row: Mapping[str, Any]) -> "Check":
         """The check of a row of the table ``checks``."""
         return cls(**typed(row, {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}, {EXPERIMENT: "experiment"}))
 

@@ -3,8 +3,6 @@
 No pyspark.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -149,7 +147,7 @@ class Fact(str):
     topic: str
     brief: str
 
-    def __new__(cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None) -> Fact:
+    def __new__(cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None) -> "Fact":
         fact = super().__new__(cls, text)
         fact.level, fact.topic, fact.brief = level, topic, text if brief is None else brief
         return fact

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rankmetrics_spark import __version__, config as cfg, errors as err, metrics as mx, report as rep, tools
-from rankmetrics_spark.cli import exit_codes, options as opts, stored
+from rankmetrics_spark.cli import exit_codes, options as opts
 from rankmetrics_spark.cli.status import status
-from rankmetrics_spark.cli.verifying import forget, recompute, register, verify
+from rankmetrics_spark.cli.stored import forget, plan, prune, recompute, register, runs, verify
 from rankmetrics_spark.engines import SUBMITTED, Choice, choose, session_of
 from rankmetrics_spark.words import UNITS
 
@@ -232,7 +232,7 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
 
     source.team names the column with the ranker that drafted an item.
     """
-    from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
+    from rankmetrics_spark.cli.studies import preferences_of, print_preferences
 
     effect = options.pop("effect")
     loaded, choice = opts.read_by(config, engine, master, options, writes=False)
@@ -263,7 +263,7 @@ _study("changed", "How alike the top items of users are to those in the baseline
 _study("exposure", "Which items users see: coverage, Gini index, entropy and novelty")
 _study("propensities", "How often users examine each rank, from keys that are shown at several ranks")
 _study("unjudged", "What unjudged items could change, and which to judge first")
-for _command in (forget, stored.plan, stored.prune, recompute, register, stored.runs, status, verify):
+for _command in (forget, plan, prune, recompute, register, runs, status, verify):
     main.add_command(_command)
 
 

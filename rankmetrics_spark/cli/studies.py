@@ -1,9 +1,10 @@
-"""The studies of a log as commands: the config says what it says of any run, and options say the rest."""
+"""The studies of a log as commands: the config says what it says of any run, and options say the rest; interleaving."""
 
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -12,21 +13,11 @@ import click
 import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import (
-    config as cfg,
-    doors,
-    engines as eng,
-    errors as err,
-    job,
-    report as rep,
-    sinks,
-    sources,
-    studies,
-)
+from rankmetrics_spark import config as cfg, doors, engines as eng, job, report as rep, sinks, sources, studies, words
 from rankmetrics_spark.cli import options as opts
+from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.road import flat_judgements, shown_rows
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, quoted
-from rankmetrics_spark.words import Fact, Level
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, ROLES, Row, is_unknown, quoted
 
 _LIKENESS = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")
 # A mean of decimals does not depend on the order of the rows.
@@ -100,12 +91,12 @@ class Study:
         self.section.of(_of_config(loaded) | given)
         needed = {name for name, each in self._arguments.items() if each.default is each.empty}
         if loaded.judgements is None and "judgements" in needed:
-            raise err.ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
+            raise ConfigError("judgements: none given; allowed: judgements: {path: FILE} in the config")
         if loaded.comparison.baseline is None and "baseline" in needed:
             raise cfg.refuse("comparison.baseline", None, "the experiment that the others are compared with")
         show, stored = options.get("show") or next(iter(self.tables)), options.get("source") == "lists"
         if stored and show == "to_judge":
-            raise err.ConfigError("--show to_judge names items, of which stored lists have hashes; allowed: --from log")
+            raise ConfigError("--show to_judge names items, of which stored lists have hashes; allowed: --from log")
         read = _of_lists if stored else partial(_of_log, files=files)
         rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, read, show))
         rep.LIST_PRINTERS[style](rows)
@@ -118,7 +109,7 @@ class Study:
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
         if not rows:
-            raise err.InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
+            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
         return rows
 
 
@@ -145,18 +136,18 @@ def _of_lists(spark: SparkSession, config: cfg.Config) -> dict[str, Any]:
     return {**job.StoredDay.of_config(store, config).log(store, config), "rank_by": "position", "first_rank": 1}
 
 
-def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[Fact]:
+def unjudged_facts(spark: SparkSession, document: str | Mapping[str, object], figures: rep.Figures) -> list[words.Fact]:
     """What labels of unjudged items could change on the metric that decides; empty without judgements, or bounds."""
-    with suppress(err.ConfigError, err.InputError):
+    with suppress(ConfigError, InputError):
         if DATE not in figures.record:
             return []
         config = cfg.load(document, date=str(figures.record[DATE]))
         bounded = config.judgements and not config.options.machine
         rows = STUDIES["unjudged"]._rows(spark, config, {}, partial(_of_log, files={}), "pairs") if bounded else []
         decides = [row for row in rows if row[METRIC] == figures.primary_name]
-        levels: list[Level] = ["warn" if row["low"] < 0 < row["high"] else "ok" for row in decides]
+        levels: list[words.Level] = ["warn" if row["low"] < 0 < row["high"] else "ok" for row in decides]
         said = zip(decides, levels, strict=True)
-        return [Fact(f"{row['sentence']}.", level, "Unjudged items") for row, level in said]
+        return [words.Fact(f"{row['sentence']}.", level, "Unjudged items") for row, level in said]
     return []
 
 
@@ -188,3 +179,91 @@ STUDIES = {
     "propensities": Study(studies.propensities, studies.Harvest, {"rows": lambda rows: rows}),
     "unjudged": Study(studies.unjudged, studies.Missing, _SAID | {"to_judge": lambda found: found.to_judge.limit(50)}),
 }
+
+
+# ---- interleaving
+
+#: Keys of ``comparison`` that interleaving follows; every pair of rankers is compared, whatever ``pairs`` says.
+READ = ("baseline", "pairs", "confidence", "correction", "looks", "tuning_users", "power")
+#: Key of ``comparison`` -> why interleaving does not follow it.
+_WHY = doors.data_of(__name__, "interleaving")
+
+
+def preferences_of(spark: SparkSession, config: cfg.Config, effect: str | None = None) -> list[dict[str, Any]]:
+    """Compare the rankers of the log of a config, and plan for an effect; a row per pair.
+
+    Raises:
+        ConfigError: The config names no column of rankers, a baseline that is none, or a key of ``comparison`` that
+            interleaving does not follow.
+        InputError: The log cannot be read, is empty, or has no such column.
+        QualityError: More rows are left out than ``quality`` allows, or ranks seem to start at 0.
+    """
+    source, compared = config.source, config.comparison
+    opts.refuse_assignments(config, "interleaving")
+    if source.team is None and not source.ranks:
+        raise ConfigError.of("no_rankers")
+    if source.team is not None and source.ranks:
+        raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
+    usual, given = cfg.Comparison(), cfg.as_dict(config)["comparison"]
+    for name in (field.name for field in fields(cfg.Comparison)):
+        value, default = getattr(compared, name), getattr(usual, name)
+        is_read = name in READ and (name != "looks" or value == "any")
+        if value != default and not is_read:
+            path = compared.path_of(name)
+            allowed = "one or any" if name == "looks" else "none" if default == () else json.dumps(default).strip('"')
+            why = words.worded(_WHY.get(name, "interleaving has no use for it"))
+            raise cfg.refuse(path, given[path.rpartition(".")[2]], f"{allowed}, since {why}")
+    request = studies.Preferences.of(vars(compared) | {"team": source.team, "ranks": source.ranks, "effect": effect})
+    with job.errors_in_words(config):
+        log, _ = job.inputs(spark, config)
+        log, options = shown_rows(log, config.options, sources.read_events(spark, config.events))
+        table = studies.preferences(log, options, request, config.quality)
+        rows = [row.asDict() for row in eng.few_rows(table)]
+    if not rows[0]["n_rows"]:
+        raise InputError(f"the input is empty: no rows in {config.source.place}")
+    return rows
+
+
+def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
+    """Print the rows on stdout, and on stderr a sentence per pair and what became of the rows of the log."""
+    ordered = sorted(rows, key=lambda row: 1.0 if is_unknown(row["p_adjusted"]) else row["p_adjusted"])
+    if style == "json":
+        pairs = [row for row in rows if row["ranker_b"] is not None]
+        counts = {name: rows[0][name] for name in studies.LOG_COUNTS}
+        verdict = [row["sentence"] for row in ordered]
+        rep.print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
+    elif style == "csv":
+
+        def as_json(shares: Sequence[float] | None) -> str | None:
+            """Null where a rank has no slot."""
+            return None if shares is None else json.dumps([None if is_unknown(share) else share for share in shares])
+
+        rep.LIST_PRINTERS["csv"]([{**row, "draft_shares": as_json(row["draft_shares"])} for row in rows])
+    elif rows[0]["ranker_b"] is not None:
+        rep.LIST_PRINTERS["table"]([_texts(row) for row in rows])
+    for row in ordered[: rep.MOST_SENTENCES]:
+        opts.say.lines(row["sentence"])
+    if len(ordered) > rep.MOST_SENTENCES:
+        opts.say.lines(f"{len(ordered) - rep.MOST_SENTENCES:,} more pairs: --format json has a sentence for each")
+    opts.note.lines(studies.counts_in_words(rows[0]))
+
+
+def _texts(row: Row) -> dict[str, Any]:
+    """A row as people read it: the share of the lists that B won."""
+    interval, kind = "-", "sequential_" if row["looks"] == "any" else ""
+    if not is_unknown(row[f"{kind}ci_low"]):
+        shares = (min(1.0, max(0.0, 0.5 + row[f"{kind}ci_{end}"])) for end in ("low", "high"))
+        interval = " to ".join(f"{100 * share:.1f}" for share in shares)
+    return {
+        "A": row["ranker_a"],
+        "B": row["ranker_b"],
+        str(words.UNITS): f"{row['n_users']:,}",
+        "lists that A won": f"{row['lists_a']:,}",
+        "ties": f"{row['lists_tied']:,}",
+        "lists that B won": f"{row['lists_b']:,}",
+        "share of B %": "-" if is_unknown(row["preference"]) else f"{100 * (0.5 + row['preference']):.1f}",
+        "interval %": interval,
+        "p": "-" if is_unknown(row["p_adjusted"]) else f"{row['p_adjusted']:.3g}",
+        "p at every look": "-" if is_unknown(row["p_sequential"]) else f"{row['p_sequential']:.3g}",
+        "p of the draft": "-" if is_unknown(row["p_draft"]) else f"{row['p_draft']:.3g}",
+    }

@@ -3,8 +3,6 @@
 All sums are whole numbers, so they add up to the same bits in any order, in any batch and on any number of machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -76,7 +74,7 @@ class Key(NamedTuple):
     segment: str
     metric: str
 
-    def arm(self, place: int, kind: str = "arm") -> Key:
+    def arm(self, place: int, kind: str = "arm") -> "Key":
         """Key of sums of the baseline or of the candidate of a pair."""
         return Key(kind, "", self[place], self.segment, self.metric)
 
@@ -153,7 +151,7 @@ class Totals:
         """Sums of the baseline and of the candidate of each key."""
         return self.of(kind, keys, BASELINE), self.of(kind, keys, CANDIDATE)
 
-    def by_test(self) -> Iterator[tuple[str, Totals]]:
+    def by_test(self) -> "Iterator[tuple[str, Totals]]":
         """Each test with the sums of its experiments, in the order of their names."""
         parts: dict[str, Totals] = {}
         alike = {key: sums for key, sums in self.sums.items() if key.kind == ALIKE}
@@ -198,7 +196,7 @@ class Groups:
     starts: st.Ints | None = None
 
     @classmethod
-    def of_cells(cls, experiments: Sequence[Name], labels: Sequence[str], number: st.Ints) -> Groups:
+    def of_cells(cls, experiments: Sequence[Name], labels: Sequence[str], number: st.Ints) -> "Groups":
         """Of each experiment in each segment that may have rows; ``number`` is segment * experiments + experiment.
 
         Thousands of segments of thousands of experiments are far more groups than rows.

@@ -9,10 +9,9 @@ import numpy as np
 from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
-from rankmetrics_spark import config as cfg, statistics as st
+from rankmetrics_spark import config as cfg, statistics as st, words
 from rankmetrics_spark.comparison import adjusted, hard, measures as ms, uneven
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
-from rankmetrics_spark.words import UNIT, UNITS, WHO, counted
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison.compared import Compared
@@ -38,29 +37,29 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
     """What a reader of the test has to know."""
     if rows.paired[i]:
         parts = _all_but(rows, i, int(rows.n_both[i]))
-        of_users = f"without {' and '.join(parts)}, {WHO} are not in both experiments" if parts else None
+        of_users = f"without {' and '.join(parts)}, {words.WHO} are not in both experiments" if parts else None
     else:
         of_users = _overlap(rows, i)
     said = [of_users, _left_out_of_all(rows, i), heavy, rows.judged.remark(i) if rows.question.machine else None]
     alone = []
     for place in ms.SIDES:
         if n := rows.totals.count(rows.keys[i].arm(place, "alone")._replace(segment=EVERYONE)):
-            alone.append(f"{counted(n)} of {rows.keys[i][place]}")
+            alone.append(f"{words.counted(n)} of {rows.keys[i][place]}")
     if alone:
         has = f"without one value of {rows.request.cluster} count as clusters of their own"
         said.append(f"{' and '.join(alone)} {has}")
     if rows.question.earlier and not rows.decided_by_cuped[i]:
         cuped, paired = rows.adjusted, rows.paired[i]
         if not cuped.n_before[i]:
-            why = f"no {UNIT} has an earlier value" + (" in both experiments" if paired else "")
+            why = f"no {words.UNIT} has an earlier value" + (" in both experiments" if paired else "")
         elif not cuped.spread[i] > 0:
-            same = f"a {UNIT} has the same earlier value in both experiments"
+            same = f"a {words.UNIT} has the same earlier value in both experiments"
             why = same if paired else "all earlier values are equal"
         elif cuped.earlier_p[i] < adjusted.SMALL_EARLIER_P:
             why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
         else:
             skewed = f"{rows.hard.found[0][i]} decides, since t does not hold for so few hits or so skewed values"
-            why = skewed if rows.hard.decides[i] else f"too few {UNITS}"
+            why = skewed if rows.hard.decides[i] else f"too few {words.UNITS}"
         said.append(f"CUPED is not used: {why}")
     said.append(_strata(rows, i) if rows.request.strata else None)
     if rows.deciding.standard_error[i] == 0 and np.isnan(rows.deciding.ci_low[i]):
@@ -92,7 +91,7 @@ def _strata(rows: Compared, i: int) -> str | None:
     """How many users the strata leave out, or why they do not decide."""
     if not rows.decided_by_cuped[i]:
         none = "no stratum has enough users of both experiments"
-        why = f"{UNITS} are compared with themselves" if rows.paired[i] else none
+        why = f"{words.UNITS} are compared with themselves" if rows.paired[i] else none
         if rows.hard.decides[i] and not rows.paired[i]:
             why = f"{rows.hard.found[0][i]} decides, since t does not hold for these values"
         return f"strata are not used: {why}"
@@ -110,7 +109,7 @@ def _heavy(rows: Compared) -> dict[int, str]:
         both = rows.hard.unbounded[i] and not (rows.hard.uneven[0][i] or rows.hard.uneven[1][i])
         parts = [f"as {worth[i]:.0f} equal ones in {key[place]}" for place, worth, uneven in each if uneven[i] or both]
         if parts:
-            said[i] = f"a few {units} have most of the {'lists' if by_lists else UNITS}, so that all count "
+            said[i] = f"a few {units} have most of the {'lists' if by_lists else words.UNITS}, so that all count "
             said[i] += f"{' and '.join(parts)}: "
             more = f"; a {'lower ' if rows.request.cap else ''}comparison.cap makes one possible"
             permuted = f"all {units} were permuted, and there is no interval{more}"
@@ -126,7 +125,7 @@ def _left_out_of_all(rows: Compared, i: int) -> str | None:
         if n := rows.totals.count(key):
             users = rows.totals.count(key._replace(kind="arm"))
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
-    return f"without {' and '.join(parts)}, {WHO} are in more than one experiment" if parts else None
+    return f"without {' and '.join(parts)}, {words.WHO} are in more than one experiment" if parts else None
 
 
 def _all_but(rows: Compared, i: int, both: int) -> list[str]:
@@ -137,7 +136,7 @@ def _all_but(rows: Compared, i: int, both: int) -> list[str]:
 
 def _of(rows: Compared) -> str:
     """The units of an experiment whose name follows."""
-    return f"{UNITS} of" if rows.request.cluster is None else f"{rows.units} in"
+    return f"{words.UNITS} of" if rows.request.cluster is None else f"{rows.units} in"
 
 
 def _overlap(rows: Compared, i: int) -> str | None:
@@ -292,7 +291,7 @@ def _different_flags(rows: Compared) -> dict[int, str]:
             ours, theirs = (share(each[at]) for each in shares)
             if p_others[at] < SMALL_RATIO_P:
                 rule = "set it wherever lists could differ"
-                found[i] = f"{UNITS} without {flag} differ too (p = {p_others[at]:.2g}): {rule}"
+                found[i] = f"{words.UNITS} without {flag} differ too (p = {p_others[at]:.2g}): {rule}"
             if p_rates[at] < SMALL_RATIO_P:
                 found[i] = ms.said("different_flags", ours=ours, theirs=theirs, key=key, flag=flag, p=p_rates[at])
     return found
@@ -305,8 +304,8 @@ def _words_of_shares(rows: Compared, i: int, has: Sequence[float], of_lists: boo
     units, cluster = rows.units, rows.request.cluster
     who = f"{low} of the {units} of {baseline} and {high} of those of {candidate}"
     if of_lists:
-        units = "lists" if cluster is None else str(UNITS)
-        whose = f"a {UNIT}'s lists" if cluster is None else f"the {UNITS} of a cluster of {cluster}"
+        units = "lists" if cluster is None else str(words.UNITS)
+        whose = f"a {words.UNIT}'s lists" if cluster is None else f"the {words.UNITS} of a cluster of {cluster}"
         who = f"on average, {low} of {whose} in {baseline} and {high} in {candidate}"
     which = f"only {units} with a value in both" if rows.paired[i] and not of_lists else f"different {units}"
     return f"{who} have a value (p < {SMALL_RATIO_P:g}); {OTHERS_LEFT_OUT} {which} are compared; {ALL_COUNT}"
@@ -326,8 +325,8 @@ def _different_triggering(rows: Compared, i: int) -> str:
     if p >= SMALL_RATIO_P:
         return ""
     ours, theirs = (f"{share(one / (one + other))}" for one, other in table)
-    who = f"{ours} of the {UNITS} {WHO} are assigned to {names[0]} and {theirs} of those of {names[1]}"
-    return f"{who} have a list (p = {p:.2g}): the triggering is not the same, so these are different {UNITS}"
+    who = f"{ours} of the {words.UNITS} {words.WHO} are assigned to {names[0]} and {theirs} of those of {names[1]}"
+    return f"{who} have a list (p = {p:.2g}): the triggering is not the same, so these are different {words.UNITS}"
 
 
 def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:

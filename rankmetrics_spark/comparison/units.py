@@ -1,7 +1,5 @@
 """Rows of users, and the units of a test: a user, a user within a segment, or a cluster such as a household."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -75,7 +73,7 @@ class UserRows:
         nobody = np.isnan(values)
         return np.where(nobody, 1.0, self.without[metric]) if metric in self.without else nobody.astype(float)
 
-    def with_each(self, fields: Sequence[str], of: Callable[[str, Floats], Floats]) -> UserRows:
+    def with_each(self, fields: Sequence[str], of: Callable[[str, Floats], Floats]) -> "UserRows":
         """The rows with ``of(metric, values)`` in place of the values that these fields have of each metric."""
         changed: dict[str, Any] = {}
         for name in fields:
@@ -92,14 +90,14 @@ class UserRows:
         """(n,) fold of each row's user."""
         return (((self.keys >> np.uint64(32)) * np.uint64(FOLDS)) >> np.uint64(32)).astype(np.int64)[self.user]
 
-    def of_users(self, chosen: Bools) -> UserRows:
+    def of_users(self, chosen: Bools) -> "UserRows":
         """The rows of some users; ``chosen`` is (u,)."""
         if chosen.all():
             return self
         rows = self.take(np.flatnonzero(chosen[self.user]))
         return replace(rows, user=(np.cumsum(chosen) - 1)[rows.user], keys=self.keys[chosen])
 
-    def take(self, places: Ints, **changed: Any) -> UserRows:
+    def take(self, places: Ints, **changed: Any) -> "UserRows":
         """The rows at these places, by default with all that they have."""
 
         def taken(each: Any) -> Any:
@@ -137,7 +135,7 @@ class Units:
     lists_hash: Ints | None = None
 
     @classmethod
-    def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
+    def of(cls, rows: UserRows, labels: list[str], code: Ints) -> "Units":
         """The units of some rows; ``code`` is the (n,) index of each row's label."""
         n_users, n_experiments = len(rows.keys), len(rows.experiments)
         if len(labels) == 1:

@@ -8,32 +8,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
-from rankmetrics_spark import errors as err, schemas as sch, words
+from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, words
 from rankmetrics_spark.config import fields as fd
 from rankmetrics_spark.config.days import time_zone
-from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 
 #: ``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``.
 LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
 
 
-def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
-    items = [value] if isinstance(value, Metric) else fd.listed(path, value)
+def _read_metrics(path: str, value: object) -> tuple[mx.Metric, ...]:
+    items = [value] if isinstance(value, mx.Metric) else fd.listed(path, value)
     if not items:
         raise fd.refuse(path, value, "at least one metric, such as ap@10")
-    metrics: dict[Metric, None] = {}
+    metrics: dict[mx.Metric, None] = {}
     for item in items:
-        if not isinstance(item, (Metric, str)):
+        if not isinstance(item, (mx.Metric, str)):
             raise fd.refuse(path, item, "metric names such as ap@10")
-        metrics[fd.parsed(path, parse, item) if isinstance(item, str) else item] = None
+        metrics[fd.parsed(path, mx.parse, item) if isinstance(item, str) else item] = None
     return tuple(metrics)
 
 
-def _read_convention(path: str, value: object) -> Convention:
-    if not isinstance(value, (str, Mapping, Convention)):
+def _read_convention(path: str, value: object) -> mx.Convention:
+    if not isinstance(value, (str, Mapping, mx.Convention)):
         raise fd.refuse(path, value, "a preset, or a mapping of knobs")
-    return fd.parsed(path, resolve, value)  # type: ignore[no-any-return]
+    return fd.parsed(path, mx.resolve, value)  # type: ignore[no-any-return]
 
 
 def _combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
@@ -215,8 +214,8 @@ class Options(fd.Section):
         with_assignments: Whether assignments are given.
     """
 
-    metrics: tuple[Metric, ...] = fd.key(DEFAULT_METRICS, _read_metrics, path="metrics")
-    convention: Convention = fd.key("standard", _read_convention, path="convention")
+    metrics: tuple[mx.Metric, ...] = fd.key(DEFAULT_METRICS, _read_metrics, path="metrics")
+    convention: mx.Convention = fd.key("standard", _read_convention, path="convention")
     rank_by: str = fd.key("position", fd.choice("position", "score"), path="rank_by")
     columns: Mapping[str, str | None] = fd.key({}, _read_columns, path="source.columns")
     judgement_columns: Mapping[str, str] = fd.key({}, fd.mapped(sch.JUDGED_ROLES), path="judgements.columns")
@@ -272,7 +271,7 @@ class Options(fd.Section):
         _check_segments(self)
         _check_knobs(self, rule)
         fd.check_rules("labels", self, self.paths_of_fields())
-        check(self.metrics, self.convention)
+        mx.check(self.metrics, self.convention)
 
     @property
     def combined_segments(self) -> tuple[tuple[int, ...], ...]:
@@ -362,8 +361,8 @@ def _check_segments(options: Options) -> None:
 def _check_knobs(options: Options, given: object) -> None:
     """Refuse knobs that were chosen, as ``given``, and that have no effect on this input."""
     # A knob that only its preset sets may have none.
-    usual = PRESETS.get(options.convention.preset, STANDARD)
-    chosen = {knob.name for knob in knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
+    usual = mx.PRESETS.get(options.convention.preset, mx.STANDARD)
+    chosen = {knob.name for knob in mx.knobs() if getattr(options.convention, knob.name) != getattr(usual, knob.name)}
     chosen |= set(given) if isinstance(given, Mapping) else set()
     values = {knob: getattr(options.convention, knob) for knob in chosen}
     path = options.path_of("convention")

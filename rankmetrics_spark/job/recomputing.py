@@ -8,13 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import gates, metrics as mx, report as rep, schemas as sch, sinks
+from rankmetrics_spark import errors as err, gates, metrics as mx, report as rep, road, schemas as sch, sinks
 from rankmetrics_spark.config import ENDINGS, Config, Sink, as_dict, dates_in_words, load, override
-from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, MetricGateError, OutputError
-from rankmetrics_spark.job.record import Outcome, Record, known_runs, pages_of, tables_on_record, with_config
-from rankmetrics_spark.job.verifying import first_difference, has_lists, other_keys, rows_of_run
+from rankmetrics_spark.job import record as rec, verifying
 from rankmetrics_spark.pointers import Pointer, record_path
-from rankmetrics_spark.road import Plan, StoredTables, Tables, hashed_judgements, log_of_lists, needs_more, with_reads
 from rankmetrics_spark.sources import judgements as judgements_of, read_events
 
 #: Keys of a config that need nothing of the log beside what is stored.
@@ -49,7 +46,7 @@ class StoredDay:
 
     def rows(self, store: sinks.Store, table: str) -> DataFrame:
         """The rows of a table on the date."""
-        return rows_of_run(store, self.pointer, self.pointer.entries[0], table)
+        return verifying.rows_of_run(store, self.pointer, self.pointer.entries[0], table)
 
     @classmethod
     def of_config(cls, store: sinks.Store, config: Config) -> "StoredDay":
@@ -60,16 +57,16 @@ class StoredDay:
             InputError: Nothing is published on this date, or its lists are not stored.
         """
         if config.assignments is not None:
-            raise ConfigError(f"assignments: stored lists name no test or arm of a list; {STUDY_LOG}")
+            raise err.ConfigError(f"assignments: stored lists name no test or arm of a list; {STUDY_LOG}")
         pointers, date = store.pointers(), config.evaluation_date
-        records = known_runs(store, date, pointers)
-        if not has_lists(pointers[date]):
-            raise InputError.of("no_stored_lists", dates=date, done="read from lists", cure=STUDY_LOG)
-        record = with_config(store, records, pointers[date].entries[0].run_id)
+        records = rec.known_runs(store, date, pointers)
+        if not verifying.has_lists(pointers[date]):
+            raise err.InputError.of("no_stored_lists", dates=date, done="read from lists", cure=STUDY_LOG)
+        record = rec.with_config(store, records, pointers[date].entries[0].run_id)
         before = load(record["config"], date=date)
-        for other in other_keys(as_dict(before), as_dict(config)):
+        for other in verifying.other_keys(as_dict(before), as_dict(config)):
             if other.startswith(_INPUTS):
-                raise ConfigError(f"{other}, so the lists stored on {date} are of another log; {STUDY_LOG}")
+                raise err.ConfigError(f"{other}, so the lists stored on {date} are of another log; {STUDY_LOG}")
         return cls(pointers[date], record, before, True)
 
     def log(self, store: sinks.Store, config: Config) -> dict[str, DataFrame]:
@@ -78,7 +75,7 @@ class StoredDay:
         Raises:
             ConfigError: Not every shown item is stored, or an item may have another rank in the log.
         """
-        tables = tables_on_record(store.spark, config, self.record, judgements=judgements_of(store.spark, config))
+        tables = rec.tables_on_record(store.spark, config, self.record, judgements=judgements_of(store.spark, config))
         lists, rule = self.rows(store, sch.LISTS), self.before.convention
         as_scored = rule.score_precision == 64 and (rule.ties == "item_desc" or not self._has("tied"))
         needed = {
@@ -88,48 +85,48 @@ class StoredDay:
         }
         if lacking := [what for what, stored in needed.items() if not stored]:
             raise self._refused(f"{lacking[0]} would be read", STUDY_LOG)
-        return {"impressions": log_of_lists(lists), "judgements": hashed_judgements(tables)}
+        return {"impressions": road.log_of_lists(lists), "judgements": road.hashed_judgements(tables)}
 
     def side_by_side(
         self, store: sinks.Store, config: Config, rules: Sequence[mx.Convention]
-    ) -> tuple[Tables, list[tuple[mx.Convention, str]]]:
+    ) -> tuple[road.Tables, list[tuple[mx.Convention, str]]]:
         """The tables under the conventions that the stored lists can tell, and why they cannot tell the others."""
-        of_run = tables_on_record(store.spark, self.before, self.record).plan
-        plans = [tables_on_record(store.spark, config, self.record, None, [rule]).plan for rule in rules]
+        of_run = rec.tables_on_record(store.spark, self.before, self.record).plan
+        plans = [rec.tables_on_record(store.spark, config, self.record, None, [rule]).plan for rule in rules]
         lacking = [next(self._lacking(plan, of_run), "") for plan in plans]
         why, judged = [*zip(rules, lacking, strict=True)], judgements_of(store.spark, config)
         told = [rule for rule, text in why if not text]
         if not told:
             raise self._refused(lacking[0], STUDY_LOG)
-        planned = tables_on_record(store.spark, config, self.record, rules=told, judgements=judged)
+        planned = rec.tables_on_record(store.spark, config, self.record, rules=told, judgements=judged)
         return self._tables(store, planned), [(rule, text) for rule, text in why if text]
 
-    def _tables(self, store: sinks.Store, planned: Tables) -> StoredTables:
+    def _tables(self, store: sinks.Store, planned: road.Tables) -> road.StoredTables:
         lists, left_out = (self.rows(store, table) for table in (sch.LISTS, "quarantine"))
         open_share = self.record["quality"]["overall"].get("open_window_rate")
         of_events = self.record.get("events"), self.record.get("digests", {}).get("events"), open_share
-        return StoredTables.of_tables(planned, lists, left_out, of_events=of_events)
+        return road.StoredTables.of_tables(planned, lists, left_out, of_events=of_events)
 
-    def _refused(self, lacking: str, cure: str) -> ConfigError:
-        return ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {cure}")
+    def _refused(self, lacking: str, cure: str) -> err.ConfigError:
+        return err.ConfigError(f"{lacking}, which the lists stored on {self.pointer.date} do not hold; {cure}")
 
-    def tables(self, store: sinks.Store, config: Config, record: Record) -> Tables:
+    def tables(self, store: sinks.Store, config: Config, record: rec.Record) -> road.Tables:
         """The tables of a run over the stored lists, and what the record says of the inputs that are not read."""
-        before = tables_on_record(store.spark, self.before, self.record).plan
+        before = rec.tables_on_record(store.spark, self.before, self.record).plan
         judged, assigned = judgements_of(store.spark, config), read_events(store.spark, config.assignments)
         read = {"judgements": judged, "assignments": assigned}
-        tables = tables_on_record(
+        tables = rec.tables_on_record(
             store.spark, config, self.record, store.stage if assigned else None, judgements=judged, assignments=assigned
         )
         if lacking := next(self._lacking(tables.plan, before), ""):
-            cure = next((f", with sink.lists: {with_reads(*before.scoring.reads, name)}"
+            cure = next((f", with sink.lists: {road.with_reads(*before.scoring.reads, name)}"
                          for name in ("scores", "intents") if lacking.endswith(f" reads {name}")), "")  # fmt: skip
             raise self._refused(lacking, f"{self.cure}{cure}")
         run_id = self.record[sch.RUN]
         notes = [f"computed from the lists that run {run_id} has stored, not from the log"]
         digests = self.record.get("digests", {})
         if (counts := tables.assignment_counts) and counts.digest != digests.get("assignments"):
-            raise DifferenceError.of("assignments_differ", date=self.pointer.date, run=run_id, cure=FROM_LOG)
+            raise err.DifferenceError.of("assignments_differ", date=self.pointer.date, run=run_id, cure=FROM_LOG)
         record.add_inputs(config, read)
         inputs = {**self.record["inputs"], **record.entries["inputs"]}
         record.entries |= {"inputs": inputs, "recomputed": run_id, "notes": notes}
@@ -137,12 +134,12 @@ class StoredDay:
         record.entries |= {key: self.record[key] for key in (sch.ERASED,) if key in self.record}
         return replace(self._tables(store, tables), keep=store.stage)
 
-    def _lacking(self, plan: Plan, before: Plan) -> Iterator[str]:
+    def _lacking(self, plan: road.Plan, before: road.Plan) -> Iterator[str]:
         """What a run over the log would read of it, beside what is stored."""
         (rule, *_), (old, *_) = plan.scoring.conventions, before.scoring.conventions
         for metric in plan.scoring.metrics:
             every_item = metric.needs != "relevant" and before.scoring.reading(old).only_relevant
-            needed = needs_more(metric.needs)
+            needed = road.needs_more(metric.needs)
             if needed not in before.scoring.reads and (needed := needed or "items without relevance" * every_item):
                 yield f"metric '{metric}' reads {needed}"
         if rule.averages_ties and not plan.scoring.by_position and "scores" not in before.scoring.reads:
@@ -183,7 +180,7 @@ class StoredDay:
     def refuse_replaced(self, store: sinks.Store) -> None:
         """Refuse a date that another run has published since."""
         if store.pointer(self.pointer.date) != self.pointer:
-            raise OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
+            raise err.OutputError(f"{self.pointer.date} was published again meanwhile; run this again")
 
     def refuse_other_lists(self, counts: gates.Counts, judgements: str | None) -> None:
         """Refuse lists that are not those which the run has scored, by its digests and that of the judgements."""
@@ -193,7 +190,7 @@ class StoredDay:
             # An experiment that has lost an erased user has no digest; other judgements give other grades.
             digest = count.get("digest")
             if then.get("rows") != count["rows"] or (digest != then.get("digest", digest) and not others):
-                raise DifferenceError.of(
+                raise err.DifferenceError.of(
                     "stored_lists_differ", name=name, date=self.pointer.date, record=record_path(self.record[sch.RUN])
                 )
 
@@ -205,8 +202,8 @@ class StoredDay:
         names = [*map(sch.quoted, published.columns)]
         # Those of a test that its own gate has withheld are not there.
         users = users.where(F.col(sch.EXPERIMENT).isin(*filter(None, self.pointer.entries[0].experiments)))
-        if found := first_difference("user_metrics", published, users.select(*names), exact=True):
-            raise DifferenceError(f"{found}, so old values would change; nothing was published; {FROM_LOG}")
+        if found := verifying.first_difference("user_metrics", published, users.select(*names), exact=True):
+            raise err.DifferenceError(f"{found}, so old values would change; nothing was published; {FROM_LOG}")
 
 
 def recompute(
@@ -218,7 +215,7 @@ def recompute(
     judgements: str | None = None,
     settings: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
-) -> list[Outcome]:
+) -> list[rec.Outcome]:
     """Compute published dates anew from their stored lists, one date after the other, each published at once.
 
     Args:
@@ -240,21 +237,21 @@ def recompute(
     from rankmetrics_spark.job import run
 
     if not (metrics or convention or judgements or settings):
-        raise ConfigError("nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or several")
+        raise err.ConfigError("nothing to recompute; allowed: --metrics, --convention, --judgements, --set, or several")
     for setting in settings:
         if setting.partition("=")[0].strip() not in FOLLOW:
-            raise ConfigError(f"--set is {setting}; allowed: {' or '.join(FOLLOW)}; for others, run the log again")
+            raise err.ConfigError(f"--set is {setting}; allowed: {' or '.join(FOLLOW)}; for others, run the log again")
     store = sinks.store_of(spark, sink, "recompute")
     pointers = store.pointers()
     first, last = dates[0] or min(pointers, default=""), dates[1] or dates[0] or max(pointers, default="")
     chosen = {date: each for date, each in sorted(pointers.items()) if first <= date <= last}
-    records = known_runs(store, min(chosen, default=first), pointers)
+    records = rec.known_runs(store, min(chosen, default=first), pointers)
     # One run has the lists of a date: those of another run, of other experiments, are not beside them.
-    if without := [date for date, each in chosen.items() if not has_lists(each)]:
-        raise InputError.of("no_stored_lists", dates=dates_in_words(without), done="recomputed", cure=FROM_LOG)
+    if without := [date for date, each in chosen.items() if not verifying.has_lists(each)]:
+        raise err.InputError.of("no_stored_lists", dates=dates_in_words(without), done="recomputed", cure=FROM_LOG)
     days: list[tuple[StoredDay, Config]] = []
     for date, pointer in chosen.items():
-        record = with_config(store, records, pointer.entries[0].run_id)
+        record = rec.with_config(store, records, pointer.entries[0].run_id)
         place = {"path": sink.path, "table": sink.table, "format": sink.format}
         document = {**record["config"], "sink": {**record["config"]["sink"], **place}, "lineage": {}}
         before = load(document, date=date)
@@ -269,8 +266,8 @@ def recompute(
         days.append((StoredDay(pointer, record, before, bool(convention or judgements), judgements), after))
     for metric in map(mx.parse, metrics):
         if known := [day.pointer.date for day, _ in days if metric in day.before.metrics]:
-            raise ConfigError.of("metric_known", metric=metric, dates=dates_in_words(known))
-    run_of_page, outcomes, failed = pages_of(records), [], []
+            raise err.ConfigError.of("metric_known", metric=metric, dates=dates_in_words(known))
+    run_of_page, outcomes, failed = rec.pages_of(records), [], []
     pages = [[file for file, run_id in run_of_page.items() if run_id == day.record[sch.RUN]] for day, _ in days]
     if any(pages):
         rep.check_page_libraries()
@@ -279,7 +276,7 @@ def recompute(
         try:
             outcomes.append(run(spark, config, stored=day))
         except Exception as error:  # of files that are gone, for one
-            if not isinstance(error, MetricGateError) or error.published is None:
+            if not isinstance(error, err.MetricGateError) or error.published is None:
                 day.refuse_replaced(store)
                 raise
             failed.append(f"{day.pointer.date}: {error}")
@@ -287,5 +284,5 @@ def recompute(
         for file in files:  # without examples, which are in the log
             rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
     if failed:
-        raise MetricGateError("; ".join(failed))
+        raise err.MetricGateError("; ".join(failed))
     return outcomes

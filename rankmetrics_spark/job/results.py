@@ -3,8 +3,6 @@
 The rows of ``checks``, the gates on metrics, and the numbers of a run that fails one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,13 +12,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import comparison, engines as eng, pipeline, report as rep, road, schemas as sch
+from rankmetrics_spark import comparison, engines as eng, errors as err, pipeline, report as rep, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
-from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, QualityError, RankmetricsError, unknown
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
+from rankmetrics_spark.job import record as rec, registering
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
-from rankmetrics_spark.job.record import Record
-from rankmetrics_spark.job.registering import Parts
 from rankmetrics_spark.pointers import Compared, Pointers
 from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
 
@@ -48,7 +44,7 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
     absent = {name: role for name, role in roles.items() if name is not None and name not in experiments}
     if absent and not experiments:
         n = total_counts(counts, "rows")
-        raise QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
+        raise err.QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
     # Those that this log or an earlier run knows are late, or all their rows are faulty; other names are unknown.
     seen: set[str | None] = {*counts}
     seen.update(*(pointer.run_of() for pointer in (published() if absent else {}).values()))
@@ -57,10 +53,10 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
     check_experiments(request, known)
     for gate in config.gates:
         if gate.experiment is not None and gate.experiment not in known:
-            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(known))}")
+            raise err.ConfigError(f"gates: {err.unknown('experiment', gate.experiment, sorted(known))}")
     if late:
         names = " and of ".join(f"{name}, {role}" for name, role in late.items())
-        raise InputError(f"the log has no valid row of {names}; run this again when it has")
+        raise err.InputError(f"the log has no valid row of {names}; run this again when it has")
     if request.is_requested:
         comparison.refuse_too_many_replicates(request, len(experiments), len(config.metrics))
 
@@ -86,7 +82,7 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
 
 
-def parts_of(request: Comparison, counts: Counts, by_test: bool) -> Parts:
+def parts_of(request: Comparison, counts: Counts, by_test: bool) -> registering.Parts:
     """What a run compares."""
     names = [name for name, count in counts.items() if count["lists"]]
     if not by_test:
@@ -127,14 +123,14 @@ class Users:
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, tables: road.Tables, config: Config, earlier: Earlier) -> Users:
+    def of(cls, store: Store, tables: road.Tables, config: Config, earlier: Earlier) -> "Users":
         """Return the users of the day of a run."""
         # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
         before = tables.plan.public_covariate or cuped_rows(store, config, tables)
         table = replace(pipeline.compared_users(tables, before), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
-    def over(self, earlier: Earlier, tables: road.Tables, stage: road.Keep = lambda rows, name: rows) -> Users:
+    def over(self, earlier: Earlier, tables: road.Tables, stage: road.Keep = lambda rows, name: rows) -> "Users":
         """Return the same users with those of the period, to be compared; ``stage`` keeps rows under a name."""
         assert earlier.users is not None and earlier.dated is not None and earlier.days is not None
         plan = tables.plan
@@ -187,7 +183,7 @@ def cuped_rows(store: Store, config: Config, tables: road.Tables | None = None) 
     user_metrics = store.existing("user_metrics")
     rows = None if user_metrics is None else user_metrics.where(F.col(sch.DATE) == cuped.date)
     if rows is None or rows.isEmpty():
-        raise InputError.of("no_earlier_users", date=cuped.date, table=store.name_of("user_metrics"))
+        raise err.InputError.of("no_earlier_users", date=cuped.date, table=store.name_of("user_metrics"))
     return rows
 
 
@@ -243,7 +239,7 @@ class Staged:
             return [row for row in here if row[sch.SEGMENT] in segments and baseline in (None, row.get(sch.BASELINE))]
         return _read(written.rows, segments, baseline)
 
-    def checks(self, record: Record, earlier: Sequence[sch.Check]) -> tuple[list[sch.Check], list[sch.Check]]:
+    def checks(self, record: rec.Record, earlier: Sequence[sch.Check]) -> tuple[list[sch.Check], list[sch.Check]]:
         """The rows of ``checks`` of the gates of tests, then all others.
 
         These are gates first, then the ``earlier`` ones, then what the tables say about themselves.
@@ -289,12 +285,12 @@ class Staged:
             of_tables = [replace(row, status=sch.FAIL) if _is_broken_split(row) else row for row in of_tables]
         return of_tests, [*of_gates, *earlier, *of_tables]
 
-    def figures(self, record: Record) -> rep.Figures:
+    def figures(self, record: rec.Record) -> rep.Figures:
         """Means and comparisons of all users, with the record so far."""
         means, compared = (self.rows(table, {sch.EVERYONE}) for table in ("experiment_metrics", "comparisons"))
         return rep.Figures(rep.period_means(means, compared), compared, record=record.entries, days=self.days)
 
-    def add_numbers(self, record: Record, arms: Collection[str] = ()) -> None:
+    def add_numbers(self, record: rec.Record, arms: Collection[str] = ()) -> None:
         """Put means and comparisons, of all experiments or these, and of the segments of gates, into the record."""
         segments = {sch.EVERYONE, *(gate.segment for gate in self.config.every_gate)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
@@ -326,22 +322,22 @@ def refuse_failed_gates(checks: Sequence[sch.Check], config: Config) -> None:
     # First, since half a log explains the others.
     if past := [*dict.fromkeys(row.sentence for row in checks if row.name in PAST_CHECKS and row.status == sch.FAIL)]:
         more = f"; and {len(past) - MOST_NAMED:,} more" if len(past) > MOST_NAMED else ""
-        raise QualityError("; ".join(past[:MOST_NAMED]) + f"{more}; nothing was published")
+        raise err.QualityError("; ".join(past[:MOST_NAMED]) + f"{more}; nothing was published")
     metrics = {str(gate.metric) for gate in config.gates}
     # What fails for all experiments is said once.
     failed = dict.fromkeys(check.sentence for check in checks if check.status == sch.FAIL and check.metric in metrics)
     if failed:
-        raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
+        raise err.MetricGateError("; ".join(failed) + " (gates; nothing was published)")
     path = config.quality.path_of("on_broken_split")
     if split := next((check for check in checks if _is_broken_split(check) and check.status == sch.FAIL), None):
-        raise QualityError.of("no_verdict", first=split.fact[:1].lower(), rest=split.fact[1:], path=path)
+        raise err.QualityError.of("no_verdict", first=split.fact[:1].lower(), rest=split.fact[1:], path=path)
 
 
 def _test_of(experiment: str | None) -> str:
     return str(experiment).partition(sch.NAME_OF_ARM)[0]
 
 
-def withheld_arms(checks: Sequence[sch.Check], counts: Counts) -> tuple[set[str], MetricGateError | None]:
+def withheld_arms(checks: Sequence[sch.Check], counts: Counts) -> tuple[set[str], err.MetricGateError | None]:
     """The experiments of tests whose own gates have failed, and the error that says so.
 
     Raises:
@@ -354,9 +350,9 @@ def withheld_arms(checks: Sequence[sch.Check], counts: Counts) -> tuple[set[str]
     arms = {str(name) for name in counts if name and _test_of(name) in failed}
     text = "; ".join(f"{'; '.join(sentences)} (tests.{test}.gates)" for test, sentences in failed.items())
     if failed and arms >= {name for name, count in counts.items() if count["lists"]}:
-        raise MetricGateError(f"{text}; nothing was published")
+        raise err.MetricGateError(f"{text}; nothing was published")
     what = f"{', '.join(failed)} {'is' if len(failed) == 1 else 'are'} not published, the other tests are"
-    return arms, MetricGateError(f"{text}; {what}") if failed else None
+    return arms, err.MetricGateError(f"{text}; {what}") if failed else None
 
 
 def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], date: str, counts: Counts) -> Written:
@@ -379,7 +375,7 @@ def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], dat
     return store.write("checks", table, partitions_for(date, filled, "checks", max(1, len(values))))
 
 
-def write_unpublished(error: RankmetricsError, record: Record, store: Store, config: Config) -> None:
+def write_unpublished(error: err.RankmetricsError, record: rec.Record, store: Store, config: Config) -> None:
     """Give the error its record, and write the page of what was not published, if its libraries are there.
 
     The record is written by now, and nothing else is: a run that is killed here has lost at most this page, or its

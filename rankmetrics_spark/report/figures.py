@@ -1,7 +1,5 @@
 """What a report shows: small tables of one evaluation date, as plain rows, for the page and the notebook."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -48,7 +46,7 @@ class Mean:
     n_lists: int | None = None
 
     @classmethod
-    def of(cls, row: Row) -> Mean:
+    def of(cls, row: Row) -> "Mean":
         """The mean of a row of ``experiment_metrics``."""
         return cls(row, **sch.typed(row, MEAN_COLUMNS))
 
@@ -234,13 +232,13 @@ class Figures:
         return str(self.config.get("unit") or self.told_of)
 
     @cached_property
-    def tests(self) -> dict[str, Figures]:
+    def tests(self) -> "dict[str, Figures]":
         """The figures of each test, the worst news first; empty for those of one, and where there are no tests."""
         names = {*fd.by_test(self.means), *fd.by_test(self.comparisons)} if self.test is None else ()
         parts = {name: self._of_test(name) for name in sorted(names)}
         return dict(sorted(parts.items(), key=lambda part: fd.NEWS.index(fd.news_of(part[1].found))))
 
-    def _of_test(self, name: str) -> Figures:
+    def _of_test(self, name: str) -> "Figures":
         def own(rows: Iterable[Row]) -> list[Row]:
             """The rows of the arms of the test."""
             return [row for row in rows if str(row.get(sch.EXPERIMENT)).startswith(name + sch.NAME_OF_ARM)]
@@ -301,7 +299,7 @@ class Figures:
         return bool(self.everyone) and not any(mean.n_users_with_relevant != 0 or mean.mean for mean in self.everyone)
 
     @cached_property
-    def drawn(self) -> Figures:
+    def drawn(self) -> "Figures":
         """What a page draws: nothing where there is no relevant item, on this and on every other date."""
         is_blank = self.is_empty and not any(row.get("mean") for row in self.trend)
         blank: dict[str, Any] = {"means": (), "comparisons": (), "users": (), "user_changes": (), "trend": ()}

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
+from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch, words
 from rankmetrics_spark.report import trust, verdict
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails, sentence_of_best
 from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.words import STATES, UNITS, Change, Level, counted, least_p, percent
 
 
 class Id(str):
@@ -32,7 +31,7 @@ class Card:
     """
 
     found: fd.Finding
-    change: Change | None
+    change: words.Change | None
     others: str
     but: str = ""
     is_turned: bool = False
@@ -74,7 +73,7 @@ class Card:
         """The interval with its level; empty without one."""
         interval, valid = self.change.interval if self.change else "", self.found.valid_at
         valid = f", {valid}" if valid else ""
-        return f"{percent(self.found.confidence)} interval {interval}{valid}" if interval else ""
+        return f"{words.percent(self.found.confidence)} interval {interval}{valid}" if interval else ""
 
     @property
     def p(self) -> str:
@@ -127,7 +126,7 @@ class Answer:
     detail: Words = ()
     sure: Words = ()
     won: bool = True
-    level: Level = "ok"
+    level: words.Level = "ok"
     names_metric: bool = False
 
 
@@ -144,12 +143,12 @@ def cards(figures: Figures) -> list[Card]:
     for found in chosen:
         pair = pairs[found.pair]
         states = [each.state for each in pair]
-        (top, n), *rest = ((state.word, states.count(name)) for name, state in STATES.items() if name in states)
+        (top, n), *rest = ((state.word, states.count(name)) for name, state in words.STATES.items() if name in states)
         of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
         others = ", ".join([f"{top} on {of}", *(f"{word} on {n}" for word, n in rest)])
         result.append(Card(found, None if found.doubt else found.change(in_percent), others, but(found, pair)))
     sign = 1.0 if metric.higher_is_better is False else -1.0
-    order = list(STATES)
+    order = list(words.STATES)
     return sorted(result, key=lambda card: (order.index(card.found.state), sign * card.size, *card.found.pair))
 
 
@@ -160,7 +159,7 @@ def answer(figures: Figures) -> Answer:
     """Who won, by how much, and how sure that is."""
     metric, comparisons = figures.primary, cards(figures)
     if metric is None:
-        return Answer((f"There are no {UNITS} to compare",))
+        return Answer((f"There are no {words.UNITS} to compare",))
     if figures.is_empty:
         check = "Check clicks and grades (source.columns.relevance, events, judgements) and convention.relevant_from."
         return Answer(("Nobody has a relevant item, so there is nothing to compare",), sure=(check,), level="none")
@@ -217,7 +216,7 @@ def _of_candidates(metric: mx.Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], fd.label_of(metric)
     beside = (f" on {name}; {lost}",) if lost else ()
-    counts = {state: sum(card.found.state == state for card in results) for state in STATES}
+    counts = {state: sum(card.found.state == state for card in results) for state in words.STATES}
     baseline, candidate, numbers = Id(best.found.baseline), Id(best.found.candidate), _numbers(name, best)
     if best.found.state == "better":
         more = counts["better"] - 1
@@ -238,7 +237,7 @@ def _of_candidates(metric: mx.Metric, results: list[Card], lost: str) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
     else:
-        (n, says), *rest = ((n, STATES[state].says(n)) for state, n in counts.items() if n)
+        (n, says), *rest = ((n, words.STATES[state].says(n)) for state, n in counts.items() if n)
         parts = [f"{n:,} {'candidate' if n == 1 else 'candidates'} {says}", *map("{0[0]:,} {0[1]}".format, rest)]
         sure = (f"{', '.join(parts)}. ", *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False, names_metric=bool(lost))
@@ -269,7 +268,7 @@ def _chance(card: Card) -> Words:
     if card.found.state == "open":
         power = f" The test would have found changes of {card.detectable} or more{card.found.with_power}."
         return (f"Chance alone could explain this ({card.p}).{power if card.detectable else ''}{also}",)
-    frequency = "almost never" if (card.found.p_adjusted or 0.0) < least_p(card.found.level) else "rarely"
+    frequency = "almost never" if (card.found.p_adjusted or 0.0) < words.least_p(card.found.level) else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)
 
 
@@ -303,7 +302,7 @@ def _not_compared(figures: Figures, metric: mx.Metric) -> Answer:
         return Answer(("No experiment has a value",))
     interval = ""
     if mean.ci_low is not None:
-        interval = f", {percent(mean.confidence or 0.0)} interval {mean.ci_low:.4f} to {mean.ci_high:.4f}"
+        interval = f", {words.percent(mean.confidence or 0.0)} interval {mean.ci_low:.4f} to {mean.ci_high:.4f}"
     word = "lowest" if metric.higher_is_better is False else "highest"
     title: Words = (Id(best), f" has the {word} {fd.label_of(metric)}")
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
@@ -311,7 +310,7 @@ def _not_compared(figures: Figures, metric: mx.Metric) -> Answer:
         # Short on the first line; the line below has all digits.
         title = (f"{fd.label_of(metric)} of ", Id(best), f" is {mean.mean:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    units = counted(mean.n_users)
+    units = words.counted(mean.n_users)
     if mean.mean_over == "lists":
         units = f"{mean.n_lists:,} lists of {units}"
     return Answer(title, f"{mean.mean:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,), won=False)

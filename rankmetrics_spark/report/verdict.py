@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.findings import Finding, Metrics, Row
 from rankmetrics_spark.report import assets, beside
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Fact
 
@@ -23,7 +22,7 @@ LOST, FURTHER = "lost guardrails", "further metrics"
 MOST_LINES = 5
 
 
-def verdict_of(rows: Sequence[Row], metrics: Metrics = (), more: int = 0) -> list[str]:
+def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) -> list[str]:
     """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown.
 
     What is the other way round in every segment follows at once. ``sentences_of_period`` names the missing dates.
@@ -39,7 +38,7 @@ def verdict_of(rows: Sequence[Row], metrics: Metrics = (), more: int = 0) -> lis
     order = {name: place for place, name in enumerate(names)}
     primary = fd.primary_names(everyone) or {str(mx.deciding([*names.values()]))}
 
-    def place(each: Finding) -> tuple[Any, ...]:
+    def place(each: fd.Finding) -> tuple[Any, ...]:
         """What decides first, then what is shown; of many, the surest first."""
         p = fd.p_or_last(each.row) if len(everyone) > MOST_SENTENCES else 0.0
         pair = str(each.candidate), str(each.baseline)
@@ -69,13 +68,13 @@ def verdict_of(rows: Sequence[Row], metrics: Metrics = (), more: int = 0) -> lis
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *looks]
 
 
-def _first(found: Sequence[Finding], primary: Container[str], more: int) -> tuple[list[Finding], list[str]]:
+def _first(found: Sequence[fd.Finding], primary: Container[str], more: int) -> tuple[list[fd.Finding], list[str]]:
     """The sorted comparisons that have a sentence, and how many others there are, with ``more`` that were not read.
 
     Where not all have one, lost guardrails do, before primary metrics that show nothing.
     """
 
-    def place(each: Finding) -> int:
+    def place(each: fd.Finding) -> int:
         """What is shown of primary metrics, then the lost guardrails."""
         return 0 if each.metric in primary and each.better is not None else 1 if each.is_lost_guardrail else 2
 
@@ -95,12 +94,12 @@ WIDENED = "Intervals are corrected like the p-values, so some are wider than tho
 MOST_UNITS = 4
 
 
-def units_of_means(found: Sequence[Finding]) -> list[str]:
+def units_of_means(found: Sequence[fd.Finding]) -> list[str]:
     """Which mean the comparisons of a metric are about, and which unit; nothing where both are users.
 
     >>> row = {"mean_over": "lists", "baseline": "a", "experiment_id": "b", "n_lists_baseline": 10234,
     ...        "n_users_baseline": 2011, "n_lists_candidate": 9871, "n_users_candidate": 1987}
-    >>> def said(row): return units_of_means([Finding.of(row)])
+    >>> def said(row): return units_of_means([fd.Finding.of(row)])
     >>> said(row)
     ['Means are over lists, and errors by user: 10,234 lists of 2,011 users in a, 9,871 lists of 1,987 users in b']
     >>> said(row | {"mean_over": "users"}), said({}), units_of_means([])
@@ -127,7 +126,7 @@ def sentences_of_period(days: cfg.Days | None) -> list[str]:
     return [] if days is None else [Fact(f"The comparisons are over {days.sentence_part}", "warn")]
 
 
-def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
+def sentences_of_looks(found: Sequence[fd.Finding]) -> list[str]:
     """What more than one look at the same pairs means for a verdict; empty where nothing limits it.
 
     Earlier looks limit p-values of a single look. Data that do not add up, and users who return, limit several looks.
@@ -135,7 +134,7 @@ def sentences_of_looks(found: Sequence[Finding]) -> list[str]:
     Args:
         found: Of all users.
 
-    >>> def said(*rows): return [line.partition(". ")[0] for line in sentences_of_looks([*map(Finding.of, rows)])]
+    >>> def said(*rows): return [line.partition(". ")[0] for line in sentences_of_looks([*map(fd.Finding.of, rows)])]
     >>> def row(name, look): return {"baseline": "a", "experiment_id": name, "look": look}
     >>> said(row("b", 6))
     ['This is look 6: the pair was compared on 5 earlier dates']
@@ -189,7 +188,7 @@ def outlook_sentence(outlook: "Outlook") -> str:
     limit = f", {outlook.limit}" if outlook.limit else ""
     takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} {UNITS}"
-    chance = Finding({}, power=outlook.power).with_power
+    chance = fd.Finding({}, power=outlook.power).with_power
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
     last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
     find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
@@ -223,7 +222,7 @@ def _days(n: int) -> str:
     return "1 more day" if n == 1 else f"{n} more days"
 
 
-def sentence(row: Row, metric: mx.Metric) -> str:
+def sentence(row: fd.Row, metric: mx.Metric) -> str:
     """One comparison in words.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "note": None, "better": "candidate", "mean_baseline": 0.5,
@@ -242,10 +241,10 @@ def sentence(row: Row, metric: mx.Metric) -> str:
     >>> sentence(row | of_looks, mx.parse("ndcg@10")).partition(" % ")[2]
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
-    return sentence_of(Finding.of({**row, sch.METRIC: str(metric)}))
+    return sentence_of(fd.Finding.of({**row, sch.METRIC: str(metric)}))
 
 
-def sentence_of(found: Finding, once: bool = False) -> str:
+def sentence_of(found: fd.Finding, once: bool = False) -> str:
     """One comparison in words; ``once``: how its p-value is corrected is said elsewhere."""
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
@@ -266,7 +265,7 @@ def sentence_of(found: Finding, once: bool = False) -> str:
     return f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}{after}{valid}{also}"
 
 
-def change_in_words(found: Finding) -> str:
+def change_in_words(found: fd.Finding) -> str:
     """From which value to which, by how much, and how sure that is."""
     change = found.change()
     parts = [found.movement, change.plain if change else "-"]
@@ -276,21 +275,21 @@ def change_in_words(found: Finding) -> str:
     return ", ".join(filter(None, parts))
 
 
-def correction_of(found: Finding) -> str:
+def correction_of(found: fd.Finding) -> str:
     """How a p-value was corrected; empty where a metric is alone in its family, since nothing changes then.
 
-    >>> [correction_of(Finding({}, n_comparisons=n, correction="holm")) for n in (4, 1)]
+    >>> [correction_of(fd.Finding({}, n_comparisons=n, correction="holm")) for n in (4, 1)]
     [' after Holm (4 comparisons)', '']
     """
     n = found.n_comparisons or 1
     return f" {assets.WORDS['corrections'][found.correction]} ({n} comparisons)" if n > 1 else ""
 
 
-def part_of_error(found: Finding) -> str:
+def part_of_error(found: fd.Finding) -> str:
     """What else than a number of comparisons makes a p-value larger: the family has a part of the error only.
 
     >>> row = {"p_value": 0.028, "p_adjusted": 0.056, "n_comparisons": 1, "family": "primary metrics"}
-    >>> [part_of_error(Finding.of(row | more)) for more in ({}, {"p_adjusted": 0.028}, {"n_comparisons": None})]
+    >>> [part_of_error(fd.Finding.of(row | more)) for more in ({}, {"p_adjusted": 0.028}, {"n_comparisons": None})]
     [', as primary metrics have 50 % of the error', '', '']
     """
     p, adjusted = found.tested_p, found.p_adjusted
@@ -301,10 +300,10 @@ def part_of_error(found: Finding) -> str:
     return f", as {family} have {sch.share(p / adjusted)} of the error"
 
 
-def correction_once(sentences: Sequence[str], found: Sequence[Finding]) -> list[str]:
+def correction_once(sentences: Sequence[str], found: Sequence[fd.Finding]) -> list[str]:
     """The sentences of a verdict for people, who read once how the p-values were corrected.
 
-    >>> each = Finding({}, n_comparisons=4, correction="holm", family="secondary metrics")
+    >>> each = fd.Finding({}, n_comparisons=4, correction="holm", family="secondary metrics")
     >>> fact = Fact("b beats a, p < 0.001 after Holm (4 comparisons)", brief="b beats a, p < 0.001")
     >>> for line in correction_once([fact, fact], [each, each]):
     ...     print(line)

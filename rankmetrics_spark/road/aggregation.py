@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import layouts as lay, schemas as sch, statistics as st
+from rankmetrics_spark import layouts as lay, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
-from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.road.checking import literal
 
 _SUMS = SumTable((sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_INDEX))
@@ -37,7 +36,7 @@ SUMS_OVER_LISTS = st.Measure(f"{SUMS_OF_USERS.words} l vl ll m")
 _TOGETHER = 16
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 #: Ways to split rows: labels, and the place of the label of each row.
-Ways: TypeAlias = Iterable[tuple[list[str], Ints]]
+Ways: TypeAlias = Iterable[tuple[list[str], mx.Ints]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Summands:
         several: Whether a row is of one of several conventions, with its index in ``_convention``.
     """
 
-    metrics: Sequence[Metric]
+    metrics: Sequence[mx.Metric]
     segments: Mapping[str, str] = field(default_factory=dict)
     combinations: Sequence[Sequence[int]] = ()
     over_lists: bool = False
@@ -85,7 +84,7 @@ def sums_of_users(users: DataFrame, what: Summands) -> DataFrame:
 
 
 def averages_of_sums(
-    partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float, over_lists: bool = False
+    partial_sums: DataFrame, conventions: Sequence[mx.Convention], confidence: float, over_lists: bool = False
 ) -> DataFrame:
     """``experiment_metrics``, from the sums of users or lists: a row for all users, and for each value of each segment.
 
@@ -144,7 +143,7 @@ def _ways(batch: pa.RecordBatch, what: Summands) -> Ways:
     return st.splits(tuple(what.segments), codes, what.combinations, batch.num_rows)
 
 
-def _sums_of_batch(columns: lay.Arrays, what: Summands, ways: Ways) -> Iterator[tuple[list[list[str]], Ints]]:
+def _sums_of_batch(columns: lay.Arrays, what: Summands, ways: Ways) -> Iterator[tuple[list[list[str]], mx.Ints]]:
     """Keys and sums of the users of a batch, for each way to split them."""
     metrics, over_lists = what.metrics, what.over_lists
     with_relevant, without_list = _numbers(columns[sch.N_RELEVANT]) > 0, _column_or_default(columns, sch.N_LISTS) == 0
@@ -182,7 +181,7 @@ def _sums_of_batch(columns: lay.Arrays, what: Summands, ways: Ways) -> Iterator[
         yield repeated, np.concatenate(totals)
 
 
-def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[Floats]:
+def _cells(values: mx.Floats, lists: mx.Floats | None, counts: list[mx.Floats]) -> list[mx.Floats]:
     """Summands of the rows, for each count and for each limb of each sum: (metrics, n), or (n,) for every metric."""
     relevant = counts[1]
     has_value = ~np.isnan(values)
@@ -207,7 +206,7 @@ def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[F
     return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
-def _totals(cells: Sequence[Floats], places: Ints | slice, starts: Ints, n_metrics: int) -> Ints:
+def _totals(cells: Sequence[mx.Floats], places: mx.Ints | slice, starts: mx.Ints, n_metrics: int) -> mx.Ints:
     """(metrics * groups, kinds) sums: all groups of the first metric, then those of the second, ...
 
     ``places`` are the rows in the order of their groups, ``starts`` where each group begins in it.
@@ -292,7 +291,7 @@ def _counts(batches: Batches, what: Summands) -> Iterator[pa.RecordBatch]:
                 values = np.asarray(_numbers(batch.column(metric.column)), np.float64) + 0.0
                 known = np.flatnonzero(~np.isnan(values))
                 order = known[np.lexsort((values[known], group[known]))]
-                starts = np.flatnonzero(pair_starts(group[order], values[order]))
+                starts = np.flatnonzero(mx.pair_starts(group[order], values[order]))
                 first, counts = order[starts], np.diff(starts, append=len(order))
                 at, of_label = np.divmod(group[first], len(labels))
                 of_rule, of_name = np.divmod(at, len(names))
@@ -306,7 +305,7 @@ def _counts(batches: Batches, what: Summands) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays(columns, _COUNTED.fieldNames())
 
 
-def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request: Percentiles) -> DataFrame:
+def percentiles_of(counts: DataFrame, conventions: Sequence[mx.Convention], request: Percentiles) -> DataFrame:
     """Percentiles with their intervals, from ``value_counts``: a row per (experiment, segment, metric, convention)."""
     added = counts.groupBy(*_SUMS.key, _VALUE).agg(F.sum(_COUNT).alias(_COUNT))
     group = Window.partitionBy(*_SUMS.key)

@@ -3,8 +3,6 @@
 A list is scored once. It belongs to each test that its user is in, from the user's first exposure on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +41,7 @@ Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
 
 def with_assignments(
     log: DataFrame, assignments: AnyTable, options: cfg.Options, compared: cfg.Comparison, day: str | None, keep: Keep
-) -> tuple[cfg.Options, Assigned]:
+) -> "tuple[cfg.Options, Assigned]":
     """The users of the tests, and the options of a log that names no experiments.
 
     Args:
@@ -107,7 +105,7 @@ class Assigned:
     asked: Asked
 
     @classmethod
-    def of(cls, rows: DataFrame, asked: Asked, keep: Keep) -> Assigned:
+    def of(cls, rows: DataFrame, asked: Asked, keep: Keep) -> "Assigned":
         """The users of typed assignments; ``keep`` stores rows under a name."""
         # Faulty rows are one group, without a user. Arms are numbers, since Spark sorts to find the smallest text. No
         # user is null: to look for null would keep Spark from reading one exchange for arms and members.
@@ -211,7 +209,7 @@ class Assigned:
         joined = means.join(F.broadcast(counts), F.expr(f"{sch.EXPERIMENT} = {_OF_ARM}"), "left")
         return joined.selectExpr(*map(sch.quoted, means.columns), f"{_TEST} AS {sch.TEST_NAME}", sch.N_ASSIGNED)
 
-    def counts(self) -> AssignmentCounts:
+    def counts(self) -> "AssignmentCounts":
         """What was counted of the assignments, in a small job."""
         tests: dict[str | None, dict[str, Any]] = {}
         rows = sorted(few_rows(self.arms), key=lambda row: (row[_TEST] or "", row[_ARM] or ""))

@@ -4,8 +4,6 @@ An event has the time of the impression that it belongs to: of its list, or the 
 windows over the few rows of items with events find. The best grade of each item is then joined to the rows of the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -140,7 +138,7 @@ class _Sides:
     is_timed: bool
 
     @classmethod
-    def of(cls, shown: DataFrame, events: DataFrame, options: Options) -> _Sides:
+    def of(cls, shown: DataFrame, events: DataFrame, options: Options) -> "_Sides":
         """By the columns of lists, if the events have them; else by the user and the time."""
         path, of_events = options.path_of("columns"), options.path_of("event_columns")
         lists, shown_at = options.event_columns.get("list", ()), options.columns.get(sch.TIME)

@@ -3,8 +3,6 @@
 Both say the same. ``Nested.rows`` is what every reader of a log understands; ``packed`` is what an evaluation reads.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -231,7 +229,7 @@ class _Reading:
         return f"zip_with({array}, {array}, ({_ELEMENT}, _again) -> {sql})"
 
     @cached_property
-    def given(self) -> _PerItem:
+    def given(self) -> "_PerItem":
         """SQL over an ``_element`` of the log and its ``_place``."""
         plan, of_rows = self.plan, self.lists.values
         names = (*plan.columns.values, *[sch.INTENTS] * (plan.columns.intents == "shown"))
@@ -242,7 +240,7 @@ class _Reading:
         return _PerItem(types, values)
 
     @cached_property
-    def own(self) -> _PerItem:
+    def own(self) -> "_PerItem":
         """SQL over an element of ``_items``."""
         return replace(self.given, values={name: f"{_ELEMENT}.{name}" for name in self.given.values})
 
@@ -269,7 +267,7 @@ class _Reading:
         placed = [sch.POSITION] * self.are_places
         return [(label, sql) for name, label, sql in found if name in names and name not in placed]
 
-    def entry(self, item: _PerItem, is_odd: str = "false") -> str:
+    def entry(self, item: "_PerItem", is_odd: str = "false") -> str:
         """What the layout reads of an item; ``is_odd`` = its list is taken apart."""
         hashed = _with(self.packing.item_hash, {sch.RANK_MAY_REPEAT: "false"} if item is self.given else {})
         row = {name: item.typed(sql, hashed) for name, sql in self.packing.entry.items()}

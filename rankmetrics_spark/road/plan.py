@@ -1,7 +1,5 @@
 """Options and schemas -> one frozen plan: which columns, which layout, what to compute."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -87,7 +85,7 @@ class Plan:
         """Whether means are over lists instead of users."""
         return self.options.mean_over == "lists"
 
-    def on(self, engine: str, impressions: T.StructType, of_lists: bool = False) -> Plan:
+    def on(self, engine: str, impressions: T.StructType, of_lists: bool = False) -> "Plan":
         """The same plan for an engine.
 
         Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets one

@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 from pyspark.sql import DataFrame, types as T
 
-from rankmetrics_spark import engines as eng, schemas as sch
-from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
+from rankmetrics_spark import engines as eng, layouts as lay, schemas as sch
 from rankmetrics_spark.road.checking import rejected_type
 
 #: Column -> its SQL, of what later steps read; None = that of ``columns_beside``.
@@ -17,8 +16,8 @@ Kept: TypeAlias = Mapping[str, str] | None
 def scored(
     lists: DataFrame,
     columns: sch.Columns,
-    layout: Layout,
-    scoring: Scoring,
+    layout: lay.Layout,
+    scoring: lay.Scoring,
     then: eng.Step | None = None,
     kept: Kept = None,
 ) -> DataFrame:
@@ -45,12 +44,12 @@ def scored(
     fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in (*kept, sch.N_ROWS)])
     from_python = [T.StructField(sch.ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
     computed = T.StructType([T.StructField(sch.CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
-    step = eng.computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
+    step = eng.computing(partial(lay.score_batch, layout=layout, scoring=scoring), fields, computed)
     step = eng.Step(partial(eng.in_slices, sizes=sch.N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
     return (step.then(then) if then else step).of(inputs)
 
 
-def columns_beside(columns: sch.Columns, layout: Layout, scoring: Scoring) -> dict[str, str]:
+def columns_beside(columns: sch.Columns, layout: lay.Layout, scoring: lay.Scoring) -> dict[str, str]:
     """What later steps read beside the scores: keys, segments, covariate, cluster, trigger and flags -> SQL."""
     own = [*columns.keys, *columns.of_user, *[sch.TOP] * (not columns.by_score), *[sch.MIXED] * bool(columns.segments)]
     own += [*[sch.N_NEGATIVE] * columns.relevance, *columns.timed, *[sch.CHANCE] * scoring.chance]
@@ -80,22 +79,22 @@ _ARRAYS = {
 ROWS_AT_ONCE = 2**19
 
 
-def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> eng.Computed:
+def _score_one(columns: lay.Arrays, layout: lay.Layout, scoring: lay.Scoring) -> eng.Computed:
     """The scores under the only convention, without its index."""
-    (scores,) = score_batch(columns, layout, scoring)
+    (scores,) = lay.score_batch(columns, layout, scoring)
     return {name: values for name, values in scores.items() if name != sch.CONVENTION_INDEX}
 
 
-def _scores(scoring: Scoring) -> list[T.StructField]:
+def _scores(scoring: lay.Scoring) -> list[T.StructField]:
     """Columns of a scored list: counts, and one double per metric."""
-    counts = [T.StructField(name, T.LongType()) for name in COUNTS]
+    counts = [T.StructField(name, T.LongType()) for name in lay.COUNTS]
     hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
     arrays = scoring.stored_arrays if scoring.stored else ()
     hashes += [T.StructField(name, T.ArrayType(_ARRAYS[name])) for name in arrays]
     return counts + hashes + [T.StructField(name, T.DoubleType()) for name in _values(scoring)]
 
 
-def _values(scoring: Scoring) -> list[str]:
+def _values(scoring: lay.Scoring) -> list[str]:
     """Columns of values: of each metric, and the same under the labels of a machine."""
     return [*(metric.column for metric in scoring.metrics), *scoring.machine_columns]
 
@@ -103,7 +102,7 @@ def _values(scoring: Scoring) -> list[str]:
 _USER_COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
 
 
-def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
+def per_user(lists: DataFrame, columns: sch.Columns, scoring: lay.Scoring, within: str | None = None) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the lists of the user.
 
     A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
@@ -139,7 +138,7 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: Scoring, within: s
     return means.selectExpr(*ordered, *with_value)
 
 
-def without_value(columns: sch.Columns, scoring: Scoring) -> list[str]:
+def without_value(columns: sch.Columns, scoring: lay.Scoring) -> list[str]:
     """The columns of metrics in which a list of a user may lack a value: the mean is over fewer lists then."""
     if not columns.list:
         return []

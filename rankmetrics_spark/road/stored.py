@@ -1,7 +1,5 @@
 """Lists as they were scored: what of them is stored, and the same tables made from what an earlier run has stored."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -97,7 +95,7 @@ class StoredTables(Tables):
     of_events: tuple[dict[str, int] | None, str | None, float | None] = (None, None, None)
 
     @classmethod
-    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> StoredTables:
+    def of_tables(cls, of: Tables, stored: DataFrame, left_out: DataFrame, **more: Any) -> "StoredTables":
         """The same tables, planned as if their log were read; only judgements and assignments are read of inputs."""
         work = replace(of.plan.scoring, stored=True, finite=False)
         layout = lay.Stored(work.stored_arrays, work.list_hash, work.looks_up)

@@ -8,8 +8,6 @@ run writes its claim, checks for competing claims, and only then proceeds: of tw
 most one continues.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -24,8 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.sinks.files import STAGING, Files, as_record
-from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sinks import files as fl, partitions as pt
 
 #: Seconds without a renewal after which a run counts as ended, unless its process is on this machine.
 LEASE = 900.0
@@ -39,21 +36,21 @@ PATIENCE = 60.0
 Task = Callable[..., Any]
 
 
-def write_claim(files: Files, run: str, claim: dict[str, Any]) -> None:
+def write_claim(files: fl.Files, run: str, claim: dict[str, Any]) -> None:
     """Write the claim of a run, with the time."""
-    files.write(f"{STAGING}/{run}.claim", json.dumps(claim | {"beat": time.time()}))
+    files.write(f"{fl.STAGING}/{run}.claim", json.dumps(claim | {"beat": time.time()}))
 
 
-def remove_claim(files: Files, run: str) -> None:
+def remove_claim(files: fl.Files, run: str) -> None:
     """Remove the claim of a run."""
-    files.remove(f"{STAGING}/{run}.claim")
-    files.remove_if_empty(STAGING, "")
+    files.remove(f"{fl.STAGING}/{run}.claim")
+    files.remove_if_empty(fl.STAGING, "")
 
 
-def claims(files: Files) -> list[str]:
+def claims(files: fl.Files) -> list[str]:
     """The texts of all claims."""
-    names = [name for name in files.names(STAGING) if name.endswith(".claim") and not name.startswith(".")]
-    return [text for text in files.for_each(lambda name: files.read(f"{STAGING}/{name}"), names) if text]
+    names = [name for name in files.names(fl.STAGING) if name.endswith(".claim") and not name.startswith(".")]
+    return [text for text in files.for_each(lambda name: files.read(f"{fl.STAGING}/{name}"), names) if text]
 
 
 @dataclass(frozen=True)
@@ -73,13 +70,13 @@ class ClaimContent:
     state: str = field(default="", compare=False)
 
     @classmethod
-    def parse(cls, text: str) -> ClaimContent:
+    def parse(cls, text: str) -> "ClaimContent":
         """Parse a claim; a broken one is empty, because its run was killed while writing it."""
-        content = as_record(text)
+        content = fl.as_record(text)
         experiments = tuple(content.get("experiments") or ())
         return cls(content.get("run") or "", content.get("date"), experiments, content.get("state", ""))
 
-    def shared(self, partitions: Partitions) -> list[str | None]:
+    def shared(self, partitions: pt.Partitions) -> list[str | None]:
         """The experiments that some partitions have in common with this claim."""
         experiments = set(self.experiments) if self.date == partitions.date else set()
         return [name for name in partitions.experiments if name in experiments]
@@ -107,7 +104,7 @@ class Lease:
         threading.Thread(target=self._beat, daemon=True).start()
         return True
 
-    def take(self, partitions: Partitions, output: str) -> None:
+    def take(self, partitions: pt.Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
         claim = {"date": partitions.date, "experiments": partitions.experiments}
         end = time.monotonic() + PATIENCE
@@ -142,7 +139,7 @@ class Lease:
         for text in self._do(claims):
             claim = ClaimContent.parse(text)
             if claim.run not in ("", self._run_id):
-                (living if lives(as_record(text)) else dead).append(claim)
+                (living if lives(fl.as_record(text)) else dead).append(claim)
         for claim in _left_by(dead, living):
             self._recover(claim)
             self._do(remove_claim, claim.run)
@@ -215,7 +212,7 @@ class Claim:
                 _lock(self._file, wait=False)
             return supported
 
-    def take(self, partitions: Partitions, output: str) -> None:
+    def take(self, partitions: pt.Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
         if not self.open() or self._file is None:
             return
@@ -270,7 +267,7 @@ def _left_by(dead: Sequence[ClaimContent], living: Sequence[ClaimContent]) -> It
         yield replace(claim, experiments=tuple(name for name in claim.experiments if name not in taken))
 
 
-def refuse_shared(claim: ClaimContent, partitions: Partitions, output: str) -> None:
+def refuse_shared(claim: ClaimContent, partitions: pt.Partitions, output: str) -> None:
     """Refuse partitions that the claim of another run holds."""
     shared = claim.shared(partitions)
     if shared:

@@ -9,8 +9,7 @@ from typing import Any
 
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path
 from rankmetrics_spark.schemas import SMALL_TABLES
-from rankmetrics_spark.sinks import partitions, seals, swapping as sw
-from rankmetrics_spark.sinks.files import STAGING, Files
+from rankmetrics_spark.sinks import files as fl, partitions, seals, swapping as sw
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Erased:
     record: Mapping[str, Any]
 
 
-def switch(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> bool:
+def switch(files: fl.Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> bool:
     """Publish a date anew, its files under the id of the claim; return False if its pointer has changed meanwhile."""
     small = SMALL_TABLES if pointer.by_date else ()
     gathered = {table: [*chain.from_iterable(each.staged.get(table, ()) for each in runs)] for table in small}
@@ -58,14 +57,14 @@ def switch(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> 
     return is_same
 
 
-def _write(files: Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> None:
+def _write(files: fl.Files, pointer: Pointer, runs: Sequence[Erased], run: str) -> None:
     """Stage the records with the digests of the new files, then write the pointer with those of the records."""
     after = [replace(each.after, merged=run) for each in runs if each.after.experiments]
     new = replace(pointer, entries=tuple(after), sequence=pointer.sequence + 1)
     digests, sealed = seals.digests(files, new, run), {}
     for each in runs:
         text = partitions.as_json({**each.record, seals.FILES: digests}) + "\n"
-        files.write(f"{STAGING}/{run}/{record_path(each.before.run_id)}", text)
+        files.write(f"{fl.STAGING}/{run}/{record_path(each.before.run_id)}", text)
         sealed[each.before.run_id] = hashlib.sha256(text.encode("utf-8")).hexdigest()
     if after:
         entries = (replace(entry, sealed=sealed[entry.run_id]) for entry in after)

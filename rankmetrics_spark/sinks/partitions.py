@@ -1,7 +1,5 @@
 """Which partitions of a table a run replaces, and what every store can do with them."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -210,7 +208,7 @@ class Written:
     here: Any = None
 
     @classmethod
-    def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[StagedFile]) -> Written:
+    def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[StagedFile]) -> "Written":
         """A table with the row counts of its staged files."""
         counts: Counter[str | None] = Counter()
         totals: Counter[str | None] = Counter()
@@ -224,7 +222,7 @@ class Written:
         """Number of rows."""
         return sum(self.counts.values())
 
-    def without(self, experiments: Collection[str]) -> Written:
+    def without(self, experiments: Collection[str]) -> "Written":
         """The table without some experiments, whose partitions stay as they are."""
 
         def kept(names: Iterable[str | None]) -> list[str | None]:

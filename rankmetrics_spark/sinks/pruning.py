@@ -23,9 +23,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointers, newest, parse, refused_folder, run_in_name
-from rankmetrics_spark.sinks import claims, folders, sql_tables, swapping
-from rankmetrics_spark.sinks.files import STAGING, Files, as_record, file_system, of_disk
-from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sinks import claims, files as fl, folders, partitions as pt, sql_tables, swapping
 
 #: Date -> the files of its partitions, in all tables.
 Stored = dict[str, list[FileInfo]]
@@ -66,7 +64,7 @@ class Output:
         empty: Date -> the folders of partitions without a file, as a killed prune leaves them.
     """
 
-    files: Files
+    files: fl.Files
     path: str
     pointers: Pointers = field(init=False)
     stored: Stored = field(init=False)
@@ -133,22 +131,22 @@ def old_dates(pointers: Pointers, keep: int) -> tuple[dict[str, str], str]:
     return reasons, first
 
 
-def files_of(path: str) -> Files:
+def files_of(path: str) -> fl.Files:
     """The files of an output folder, without an engine; an object store is reached with the keys of its own tools.
 
     Raises:
         ConfigError: Python does not reach the place.
     """
-    if disk := of_disk(path.rstrip("/") or "/"):
+    if disk := fl.of_disk(path.rstrip("/") or "/"):
         return disk
     address = urlsplit(path)
-    system = file_system(address.scheme, address.netloc, lambda name: None)
+    system = fl.file_system(address.scheme, address.netloc, lambda name: None)
     if system is None:
         raise ConfigError.of("output_out_of_reach", path=path)
-    return Files(system[0], system[1] + unquote(address.path).rstrip("/"))
+    return fl.Files(system[0], system[1] + unquote(address.path).rstrip("/"))
 
 
-def prune(files: Files, path: str, keep: int | None, dry: bool = False) -> list[DatePruned]:
+def prune(files: fl.Files, path: str, keep: int | None, dry: bool = False) -> list[DatePruned]:
     """Remove old dates, their run records, and on every date the files that its pointer does not name.
 
     Args:
@@ -165,7 +163,7 @@ def prune(files: Files, path: str, keep: int | None, dry: bool = False) -> list[
         InputError: Nothing is published there.
     """
     with folders.writing(path):
-        if not dry and files.is_folder(STAGING):
+        if not dry and files.is_folder(fl.STAGING):
             # A prune that was killed has left its claim, perhaps with nothing to remove that needs another one.
             with _announced(files, new_id()):
                 pass
@@ -269,7 +267,7 @@ def _claimed(output: Output, date: str) -> Iterator[str]:
     run, experiments = new_id(), {path.split("/")[1] for path in paths if swapping.is_of_run(path)}
     pointer = output.pointers.get(date)
     names = {*map(swapping.experiment_of, experiments), *(pointer.run_of() if pointer else ())}
-    partitions = Partitions(date, sorted(names, key=str))
+    partitions = pt.Partitions(date, sorted(names, key=str))
     with _announced(output.files, run) as claim:
         claim.take(partitions, output.path)
         yield run
@@ -281,14 +279,14 @@ def new_id() -> str:
 
 
 @contextmanager
-def _announced(files: Files, run: str) -> Iterator[claims.Claim | claims.Lease]:
+def _announced(files: fl.Files, run: str) -> Iterator[claims.Claim | claims.Lease]:
     """A claim on nothing yet, as a run has it; clean up after runs and prunes that were killed."""
 
     def recovered(dead: claims.ClaimContent) -> None:
         """Clean up after a killed run."""
         swapping.recover(files, dead.run, dead.date, dead.experiments)
 
-    folder, claim = Path(files.at(STAGING)) if files.local else None, None
+    folder, claim = Path(files.at(fl.STAGING)) if files.local else None, None
     try:
         for claim in claims.ways(run, recovered, folder, lambda do, *values: do(files, *values)):
             if claim.open():
@@ -314,7 +312,7 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     names = [name for name in files.names("runs") if name.endswith(".json") and name.removesuffix(".json") not in named]
     records: dict[str, list[str]] = {}
     for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
-        record = as_record(text)
+        record = fl.as_record(text)
         if not record.get(sch.RUN) or record.get("outcome") in _OPEN:
             continue
         date = str(record.get(sch.DATE, ""))

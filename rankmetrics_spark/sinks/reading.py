@@ -11,16 +11,14 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, errors as err
-from rankmetrics_spark.engines import engine_of, few_rows, sail_path, spark_path, temporary_folder
+from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, PARTITION, RUN
-from rankmetrics_spark.sinks import partitions, swapping
-from rankmetrics_spark.sinks.files import Files, of_disk, on_this_machine
+from rankmetrics_spark.sinks import files as fl, partitions, swapping
 
 
 def rows_of(
-    spark: SparkSession, table: Files, paths: Sequence[str], schema: T.StructType | None = None
+    spark: SparkSession, table: fl.Files, paths: Sequence[str], schema: T.StructType | None = None
 ) -> DataFrame | None:
     """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
@@ -31,7 +29,7 @@ def rows_of(
         return first.unionByName(second, allowMissingColumns=True)
     # The same files have the same folder, however often they are read.
     name = hashlib.sha256("\0".join(map(table.at, paths)).encode("utf-8", "surrogateescape")).hexdigest()
-    folder = temporary_folder("links") / name
+    folder = eng.temporary_folder("links") / name
     for path in paths:
         link = folder / path
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +38,7 @@ def rows_of(
     reader = spark.read
     if schema is not None:
         reader = reader.schema(as_stored(schema))
-    rows = reader.parquet(sail_path(str(folder)))
+    rows = reader.parquet(eng.sail_path(str(folder)))
     if EXPERIMENT not in rows.columns:  # user_days, lists
         return rows
     # Sail reads the folder of a null value as a text.
@@ -54,7 +52,7 @@ def as_stored(schema: T.StructType) -> T.StructType:
     return T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
 
 
-def partition_files(table: Files) -> list[str]:
+def partition_files(table: fl.Files) -> list[str]:
     """Every file of a table, as a path below its folder."""
     paths = (entry.path for entry in table.entries("", recursive=True) if entry.is_file)
     return sorted(os.path.relpath(path, table.root) for path in paths if path.endswith(".parquet"))
@@ -69,7 +67,7 @@ ATTEMPTS = 5
 
 def existing(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame | None:
     """The rows of a table that the pointers name, or None if there are none."""
-    if engine_of(spark) != "sail" and _is_absent(spark, path):
+    if eng.engine_of(spark) != "sail" and _is_absent(spark, path):
         return None
     try:
         return live_rows(spark, path, pointers)
@@ -83,8 +81,8 @@ def live_rows(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame:
     Raises:
         AnalysisException: There are none.
     """
-    disk = of_disk(path)
-    if engine_of(spark) == "sail":
+    disk = fl.of_disk(path)
+    if eng.engine_of(spark) == "sail":
         if disk is None or not disk.is_folder(""):
             raise AnalysisException(f"there is no folder '{path}'")
         if (rows := rows_of(spark, disk, live_files(disk, pointers))) is None:
@@ -92,14 +90,14 @@ def live_rows(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame:
         return rows
     named = {date: pointer.of_table(path.rpartition("/")[2]) for date, pointer in pointers.items()}
     if all(pointer is pointers[date] for date, pointer in named.items()):
-        return _live_part(spark, path, named, [spark_path(path)])
+        return _live_part(spark, path, named, [eng.spark_path(path)])
     # Spark refuses a folder with folders of dates beside those of experiments, and logs a stack trace for a pattern.
-    here = disk.names("") if disk and on_this_machine(spark, path) else None
+    here = disk.names("") if disk and fl.on_this_machine(spark, path) else None
     parts = []
     for key in PARTITION:
-        names = [f"{spark_path(path)}/{key}=*"]
+        names = [f"{eng.spark_path(path)}/{key}=*"]
         if here is not None:
-            names = [spark_path(f"{path}/{name}") for name in here if name.startswith(f"{key}=")]
+            names = [eng.spark_path(f"{path}/{name}") for name in here if name.startswith(f"{key}=")]
         with suppress(AnalysisException):
             parts += [_live_part(spark, path, named, names)] if names else []
     if not parts:
@@ -120,20 +118,20 @@ def dated(rows: DataFrame) -> DataFrame:
 
 def _is_absent(spark: SparkSession, path: str) -> bool:
     """Whether a place of this machine is not there; asked, Spark logs a stack trace before it says so."""
-    return on_this_machine(spark, path) and not Path(cfg.local_path(path) or "").exists()
+    return fl.on_this_machine(spark, path) and not Path(cfg.local_path(path) or "").exists()
 
 
 def exists(spark: SparkSession, path: str) -> bool:
     """Whether a table was written; unlike ``existing``, it opens no file."""
-    if engine_of(spark) == "sail":
-        disk = of_disk(path)
+    if eng.engine_of(spark) == "sail":
+        disk = fl.of_disk(path)
         return disk is not None and bool(partition_files(disk))
     if _is_absent(spark, path):
         return False
     try:
         # With a schema, Spark lists the files and reads none of their footers; some may be in other folders.
         reader = spark.read.schema(T.StructType([])).option("recursiveFileLookup", "true")
-        reader.parquet(spark_path(path)).schema  # noqa: B018
+        reader.parquet(eng.spark_path(path)).schema  # noqa: B018
     except AnalysisException:
         return False
     return True
@@ -142,13 +140,13 @@ def exists(spark: SparkSession, path: str) -> bool:
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
     """Read with this schema; the columns of folders are texts."""
     reader = spark.read.schema(as_stored(schema)).option("basePath", path)
-    return reader.parquet(*(paths or [spark_path(path)]))
+    return reader.parquet(*(paths or [eng.spark_path(path)]))
 
 
 def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, paths: Sequence[str]) -> DataFrame:
     """The rows of the files that carry an id."""
-    if engine_of(spark) == "sail":
-        disk = of_disk(path)
+    if eng.engine_of(spark) == "sail":
+        disk = fl.of_disk(path)
         files = [name for name in partition_files(disk) if run_in_name(name) == file_id] if disk else []
         rows = rows_of(spark, disk, files, schema) if disk else None
         return spark.createDataFrame([], schema) if rows is None else rows
@@ -158,13 +156,13 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, p
 
 def of_dates(spark: SparkSession, path: str, pointers: Pointers, schema: T.StructType) -> DataFrame | None:
     """The rows of a table of Parquet files that these pointers name, with these columns; None if there are none."""
-    disk = of_disk(path)
+    disk = fl.of_disk(path)
     files = live_files(disk, pointers, pointers.__contains__) if disk else []
-    if engine_of(spark) == "sail":
+    if eng.engine_of(spark) == "sail":
         return rows_of(spark, disk, files, schema) if disk else None
     # Spark refuses a folder with folders of dates beside those of experiments.
     kinds = [key for key in PARTITION if any(file.startswith(f"{key}=") for file in files)]
-    places = [[f"{spark_path(path)}/{key}=*"] for key in kinds] if disk else [[]]
+    places = [[f"{eng.spark_path(path)}/{key}=*"] for key in kinds] if disk else [[]]
     try:
         parts = [with_schema(spark, path, schema, each).where(F.col(DATE).isin(*pointers)) for each in places]
     except AnalysisException:  # no date has a row in this table
@@ -204,7 +202,7 @@ def settled(
 
 def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "") -> list[str]:
     """The texts of the JSON files in a folder of an output whose names start so."""
-    disk = of_disk(root)
+    disk = fl.of_disk(root)
     if disk is not None and disk.is_folder(""):
         names = [name for name in disk.names(folder) if name.startswith(prefix) and name.endswith(".json")]
         return [text for name in names if (text := disk.read(f"{folder}/{name}"))]
@@ -212,8 +210,8 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "
         return []
     try:
         # Named twice: of one path, Spark logs a stack trace where there is no such file.
-        names = [f"{spark_path(root)}/{folder}/{prefix}*.json"] * 2
-        return [*dict.fromkeys(row[0] for row in few_rows(spark.read.text(names, wholetext=True)))]
+        names = [f"{eng.spark_path(root)}/{folder}/{prefix}*.json"] * 2
+        return [*dict.fromkeys(row[0] for row in eng.few_rows(spark.read.text(names, wholetext=True)))]
     except AnalysisException:  # nothing has been written there
         return []
 
@@ -253,7 +251,7 @@ def rows_by(rows: DataFrame, pointers: Pointers, other: str) -> dict[tuple[str, 
     run = _run_column()
     value = F.col(other).cast("string").alias(other)
     counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), value).count()
-    return {(row[0], row[1]): row[2] for row in few_rows(counts)}
+    return {(row[0], row[1]): row[2] for row in eng.few_rows(counts)}
 
 
 def published(rows: DataFrame, table: str, pointers: Pointers, at_version: Callable[[int], DataFrame]) -> DataFrame:
@@ -277,7 +275,7 @@ def published(rows: DataFrame, table: str, pointers: Pointers, at_version: Calla
     return selected
 
 
-def live_files(table: Files, pointers: Pointers, is_wanted: Callable[[str], bool] = lambda date: True) -> list[str]:
+def live_files(table: fl.Files, pointers: Pointers, is_wanted: Callable[[str], bool] = lambda date: True) -> list[str]:
     """The files of a table that the pointers name, as paths below its folder."""
     name = table.root.rpartition("/")[2]
     runs = {date: pointer.of_table(name).file_run_of() for date, pointer in pointers.items()}

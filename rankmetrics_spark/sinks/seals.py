@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rankmetrics_spark.pointers import FOLDER, PLAN, Pointer, is_sealed, parse, record_path, refused_folder, run_in_name
-from rankmetrics_spark.sinks import partitions, swapping as sw
-from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks import files as fl, partitions, swapping as sw
 
 #: Key of a record: path below the output -> SHA-256.
 FILES = "files"
@@ -19,7 +18,7 @@ _CHUNK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-def sha256_of(files: Files, path: str) -> str:
+def sha256_of(files: fl.Files, path: str) -> str:
     """The SHA-256 of a file; empty if there is none."""
     digest = hashlib.sha256()
     try:
@@ -31,20 +30,20 @@ def sha256_of(files: Files, path: str) -> str:
     return digest.hexdigest()
 
 
-def live_paths(files: Files, pointer: Pointer) -> list[str]:
+def live_paths(files: fl.Files, pointer: Pointer) -> list[str]:
     """The files that count on a date, and the file of the table of refused checks that has no row."""
     id_of = sw.ids_of(pointer)
     paths = {*sw.partition_files(files, pointer.run_of(), pointer.date), *sw.date_files(files, pointer.date)}
     return sorted(path for path in paths if id_of(path) == run_in_name(path))
 
 
-def hashes(files: Files, date: str, run: str, done: bool = True) -> dict[str, str]:
+def hashes(files: fl.Files, date: str, run: str, done: bool = True) -> dict[str, str]:
     """Path -> SHA-256 of the files that a run has published on a date; of one that has failed, of what it left."""
     # The pointer may be why it has failed.
     return digests(files, (done and sw.pointer_of(files, date)) or Pointer(date), run)
 
 
-def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
+def digests(files: fl.Files, pointer: Pointer, run: str) -> dict[str, str]:
     """The same of the files with this id that the pointer names."""
     paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
     paths += [*files.files(refused_folder(partitions.NO_RUN)), *files.files(refused_folder(run))]
@@ -52,7 +51,7 @@ def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
     return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
 
 
-def seal(files: Files, date: str, run: str) -> None:
+def seal(files: fl.Files, date: str, run: str) -> None:
     """Write the SHA-256 of the record of a run to the pointer of its date."""
     with sw.pointer_gate(files):
         if pointer := sw.pointer_of(files, date):
@@ -61,7 +60,7 @@ def seal(files: Files, date: str, run: str) -> None:
             sw.write_pointer(files, replace(pointer, entries=tuple(entries)))
 
 
-def _text(files: Files, path: str) -> str | None:
+def _text(files: fl.Files, path: str) -> str | None:
     """The text of a file; an empty one for bytes that are none."""
     try:
         return files.read(path)
@@ -69,7 +68,7 @@ def _text(files: Files, path: str) -> str | None:
         return ""
 
 
-def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
+def altered(files: fl.Files, date: str) -> tuple[list[str], list[str]]:
     """What of a date is not as it was published, a sentence each, and what no digest covers."""
     name = f"{FOLDER}/{date}.json"
     changed = f"{name} is not as it was written: its digest is not that of its text"
@@ -102,7 +101,7 @@ def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
     return found, uncovered
 
 
-def _of_others(files: Files, pointer: Pointer) -> tuple[list[str], dict[str, str]]:
+def _of_others(files: fl.Files, pointer: Pointer) -> tuple[list[str], dict[str, str]]:
     """Which records of runs that do not count on the date are not as they were written; the files of the others."""
     names = {f"runs/{name}" for name in files.names("runs") if name.endswith(".json")}
     paths = sorted(names - {record_path(entry.run_id) for entry in pointer.entries})
@@ -116,7 +115,7 @@ def _of_others(files: Files, pointer: Pointer) -> tuple[list[str], dict[str, str
     return found, known
 
 
-def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator[str]:
+def _of_files(files: fl.Files, pointer: Pointer, known: dict[str, str]) -> Iterator[str]:
     """The files that are others than the records say, that are missing, or that are on no record."""
     id_of = sw.ids_of(pointer)
     of_runs = refused_folder(""), "runs/"
@@ -131,7 +130,7 @@ def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator
             yield f"{path} is on no record, and readers count its rows"
 
 
-def newest_date(files: Files) -> str:
+def newest_date(files: fl.Files) -> str:
     """The last date with a pointer, also one that cannot be read; empty without any."""
     dates = [name.removesuffix(".json") for name in files.names(FOLDER)]
     return max(filter(re.compile(r"\d{4}-\d{2}-\d{2}").fullmatch, dates), default="")

@@ -3,8 +3,6 @@
 Each write is one commit that replaces a run's partitions and nothing else.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -24,15 +22,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types a
 from rankmetrics_spark import doors, engines as eng, errors as err
 from rankmetrics_spark.pointers import FOLDER, REFUSED, Entry, Pointer, Pointers, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, RUN, SMALL_TABLES, quoted
-from rankmetrics_spark.sinks import claims, reading
-from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, as_json, count_rows, rows_of_arrow
+from rankmetrics_spark.sinks import claims, partitions as pt, reading
 from rankmetrics_spark.sinks.swapping import TABLES
 
 #: How often the tables or a pointer are written at most when another run does the same at the same time.
 ATTEMPTS = 3
 
 
-def point(tables: SqlTables, date: str, entry: Entry) -> bool:
+def point(tables: "SqlTables", date: str, entry: Entry) -> bool:
     """Write the pointer of a date; False if another run has replaced rows of this one.
 
     If another run has written the pointer meanwhile, look again.
@@ -49,7 +46,7 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
     return True
 
 
-def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
+def _with_versions(tables: "SqlTables", pointer: Pointer) -> Pointer:
     """The pointer with, for each run and table, the version that holds the run's rows, and their numbers.
 
     This is the current version, except for rows that another run has replaced meanwhile without writing its own
@@ -70,7 +67,7 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
     return replace(pointer, entries=tuple(entries), format=tables.format)
 
 
-class SqlTables(Store):
+class SqlTables(pt.Store):
     """The tables of a run under their SQL names. Each row holds the id of the run that wrote it."""
 
     format: str
@@ -124,20 +121,20 @@ class SqlTables(Store):
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once."""
 
-    def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
+    def write(self, table: str, rows: DataFrame, partitions: pt.Partitions, total: str | None = None) -> pt.Written:
         """Write the rows of a table beside it, with counts per experiment; nothing is published."""
         if not partitions.filled:
-            return Written(table, rows, partitions)
-        return count_rows(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
+            return pt.Written(table, rows, partitions)
+        return pt.count_rows(pt.Written(table, self.stage(partitions.stored(rows), table), partitions), total)
 
-    def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+    def publish(self, written: Sequence[pt.Written], entry: Entry, date: str) -> None:
         """Replace the partitions of each table in one commit, then let the pointer of the date name the versions.
 
         Until the pointer is written, readers who follow it read the earlier versions.
         """
         unwritten = {table for table in TABLES if self.current(table) is not None} - {table.table for table in written}
-        emptied = Partitions(date, (), entry.experiments)
-        tables = [*written, *(Written(table, written[0].rows, emptied) for table in sorted(unwritten))]
+        emptied = pt.Partitions(date, (), entry.experiments)
+        tables = [*written, *(pt.Written(table, written[0].rows, emptied) for table in sorted(unwritten))]
         for _ in range(ATTEMPTS):
             for table in tables:
                 commit(self.format, self.name_of(table.table), partial(replace_rows, self, table))
@@ -160,7 +157,7 @@ class SqlTables(Store):
         """The table as it was."""
         return self.spark.sql(f"SELECT * FROM {self.name_of(table)} VERSION AS OF {int(version)}")
 
-    def result(self, written: Written) -> DataFrame:
+    def result(self, written: pt.Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""
         rows = self.current(written.table)
         if rows is None or not written.partitions.filled:
@@ -168,7 +165,7 @@ class SqlTables(Store):
         rows = rows.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
         return rows.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
 
-    def intact(self, partitions: Partitions) -> bool:
+    def intact(self, partitions: pt.Partitions) -> bool:
         """Whether the user and experiment metrics in these partitions are from this run, for the same experiments.
 
         A run writes one table after another and checks at the end. If two runs overlap, the one that wrote
@@ -259,14 +256,14 @@ class CatalogSchema(SqlTables):
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Append the run record as one row to the table ``runs``; return the name of that table."""
-        row = [(self.run_id, str(record[DATE]), as_json(record))]
+        row = [(self.run_id, str(record[DATE]), pt.as_json(record))]
         rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
         self._write_rows("runs", rows)
         return self.name_of("runs")
 
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Append what was checked by a run that published nothing to a table, with its run."""
-        rows = rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
+        rows = pt.rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
         self._write_rows(REFUSED, rows)
 
     def _write_rows(self, table: str, rows: DataFrame, replaced: Column | None = None) -> None:
@@ -332,7 +329,7 @@ def explain(table_format: str, name: str, error: Exception) -> None:
 _IS_NEW = "__new"
 
 
-def replace_rows(tables: SqlTables, written: Written) -> None:
+def replace_rows(tables: SqlTables, written: pt.Written) -> None:
     """One attempt to replace the partitions of a table with the staged rows."""
     name, partitions = tables.name_of(written.table), written.partitions
     rows = partitions.prepared(written.rows).withColumn(RUN, F.lit(tables.run_id))
@@ -374,7 +371,7 @@ def create_table(name: str, format: str, rows: DataFrame, partition: tuple[str, 
     return rows.sparkSession.table(name)
 
 
-def _merge(name: str, rows: DataFrame, partitions: Partitions) -> None:
+def _merge(name: str, rows: DataFrame, partitions: pt.Partitions) -> None:
     """Replace in one commit where a file also holds rows of other partitions; Iceberg's overwrite refuses that.
 
     This happens when the owner does not partition the table by experiment and date. It is slower: such files are

@@ -24,9 +24,8 @@ from pyarrow.fs import FileInfo
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name, sealed
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES
-from rankmetrics_spark.sinks.claims import gate
+from rankmetrics_spark.sinks import claims, partitions as pt
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
-from rankmetrics_spark.sinks.partitions import StagedFile
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", *OF_DATES)
 #: Bytes of a folder's name; the limit of every common file system.
@@ -48,7 +47,7 @@ class Swap:
 
     date: str
     entry: Entry
-    staged: Mapping[str, Sequence[StagedFile]]
+    staged: Mapping[str, Sequence[pt.StagedFile]]
     by_date: bool = False
 
 
@@ -126,7 +125,7 @@ def _bring(files: Files, sources: Sequence[str], targets: Sequence[str]) -> None
     files.settle(targets, {folder for target in targets for folder in folders_above(target)})
 
 
-def gather(files: Files, pointer: Pointer, entry: Entry, staged: Mapping[str, Sequence[StagedFile]]) -> list[str]:
+def gather(files: Files, pointer: Pointer, entry: Entry, staged: Mapping[str, Sequence[pt.StagedFile]]) -> list[str]:
     """Place one file of each small table: the staged rows, and those that count of other experiments of the date.
 
     The caller holds the gate of the pointers.
@@ -233,7 +232,7 @@ def _files_here(files: Files, folders: Sequence[str]) -> list[str]:
 
 def pointer_gate(files: Files) -> AbstractContextManager[Any]:
     """What lets the runs of one disk read and write pointers one after another; on a store, the date is claimed."""
-    return gate(Path(files.root, STAGING)) if files.local else nullcontext()
+    return claims.gate(Path(files.root, STAGING)) if files.local else nullcontext()
 
 
 def write_pointer(files: Files, pointer: Pointer) -> None:

@@ -29,9 +29,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, functions as F, types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err, schemas as sch
 from rankmetrics_spark.config import ENDING, Input, Source, local_path, problem_with_lines
-from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, NULL_PARTITION, quoted
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"[{]([^{}]*)[}]")
@@ -95,7 +94,7 @@ def refuse_lines(section: Input) -> None:
     Raises:
         InputError: It says what they hold, and what helps.
     """
-    of_lists = {section.columns.get("intents", INTENTS)}
+    of_lists = {section.columns.get("intents", sch.INTENTS)}
     names = [name for name in section.required_columns() if name not in of_lists]
     for file in islice(files_of(*section.paths), _MOST_FILES):
         if problem := problem_with_lines(Path(file), section.format, section.options, names):
@@ -154,7 +153,7 @@ OF_FILE = "_experiment_of_file"
 
 def named_after_files(rows: DataFrame, experiment: Column | None) -> DataFrame:
     """The rows with the experiments that their files name, if these do."""
-    return rows if experiment is None else rows.withColumn(EXPERIMENT, experiment).drop(OF_FILE)
+    return rows if experiment is None else rows.withColumn(sch.EXPERIMENT, experiment).drop(OF_FILE)
 
 
 def experiment_column(spark: SparkSession, section: Input) -> Column | None:
@@ -187,8 +186,8 @@ def load_folders(spark: SparkSession, section: Input, files: Load, own: T.Struct
         if own is None:
             rows.schema  # noqa: B018  where a type cannot be read, the caller names the columns
         else:
-            folders = (F.col(quoted(name)) for name in folder_values(section.paths) if name not in own.names)
-            casts = (F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in own.fields)
+            folders = (F.col(sch.quoted(name)) for name in folder_values(section.paths) if name not in own.names)
+            casts = (F.col(sch.quoted(field.name)).cast(field.dataType).alias(field.name) for field in own.fields)
             rows = rows.select(*casts, *folders)
         return named_after_files(typed_on_sail(rows, section), experiment)
     rows = files(spark.read.schema(own) if own else spark.read)
@@ -208,9 +207,9 @@ def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
     columns = {}
     for name, values in folder_values(section.paths).items():
         if name in rows.columns:
-            text = F.when(F.col(quoted(name)) != NULL_PARTITION, F.col(quoted(name)))
+            text = F.when(F.col(sch.quoted(name)) != sch.NULL_PARTITION, F.col(sch.quoted(name)))
             is_id = name in (*section.ids(), OF_FILE)
-            columns[name] = text if is_id else text.cast(_kind(values - {NULL_PARTITION}))
+            columns[name] = text if is_id else text.cast(_kind(values - {sch.NULL_PARTITION}))
     return rows.withColumns(columns) if columns else rows
 
 
@@ -399,7 +398,7 @@ def parsed_rows(section: Input) -> pa.Table:
         rows += [(*row, named) for row in cfg.parsed(Path(file), section.format, section.options, log is not None)]
     if not rows:
         raise err.InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
-    cells = dict(zip((*cfg.PARSED_NAMES.values(), EXPERIMENT), zip(*rows, strict=True), strict=True))
+    cells = dict(zip((*cfg.PARSED_NAMES.values(), sch.EXPERIMENT), zip(*rows, strict=True), strict=True))
     texts = {name: values for name, values in cells.items() if any(value is not None for value in values)}
     return pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
 
@@ -411,7 +410,7 @@ def split_lines(spark: SparkSession, section: Input, separator: str) -> DataFram
     words = F.split(F.regexp_replace("value", "^\ufeff|\r$", ""), re.escape(separator))
     lines = lines.withColumn("value", words)
     cells = [F.expr(f"nullif(get(value, {n}), '')").alias(f"_c{n}") for n in range(first.count(separator) + 1)]
-    return lines.select(*cells, *(F.col(quoted(name)) for name in lines.columns if name != "value"))
+    return lines.select(*cells, *(F.col(sch.quoted(name)) for name in lines.columns if name != "value"))
 
 
 def without_nameless(rows: DataFrame, section: Input) -> DataFrame:

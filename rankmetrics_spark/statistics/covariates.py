@@ -4,8 +4,6 @@ Users are split into folds. Those of a fold are adjusted by coefficients that th
 part in their own; the test is then that of the adjusted values, as if these had been measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -14,8 +14,6 @@ Source: Deng, Knoblich, Lu, Applying the Delta Method in Metric Analytics (KDD 2
 Sampling Techniques (1977), chapter 6.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -142,7 +140,7 @@ class Moments:
     squares: Whole
 
     @classmethod
-    def of(cls, values: Any) -> Moments:
+    def of(cls, values: Any) -> "Moments":
         """Moments of one group of plain values."""
         whole = [round(v * 2**LIMB_UNIT) for v in values]
         square = [round(v * v * 2**LIMB_UNIT) for v in values]
@@ -370,10 +368,10 @@ class Sums:
         at, exponents = self.measure.columns.index(f"{name}_0"), POWERS[len(name)]
         return exact_total([self.table[:, at + i].astype(object) for i in range(len(exponents))], exponents)
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: "Sums") -> "Sums":
         return Sums(self.measure, self.table + other.table)
 
-    def __sub__(self, other: Sums) -> Sums:
+    def __sub__(self, other: "Sums") -> "Sums":
         return Sums(self.measure, self.table - other.table)
 
     def real(self, name: str) -> Floats:

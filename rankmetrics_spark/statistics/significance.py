@@ -3,8 +3,6 @@
 Every difference is candidate - baseline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -62,7 +60,7 @@ class Estimate(ByRow):
     @classmethod
     def of(
         cls, difference: Floats, standard_error: Floats, df: Floats, confidence: float, still_p: Floats | float = 0.0
-    ) -> Estimate:
+    ) -> "Estimate":
         """A difference and its error -> interval and p-value.
 
         Without spread, t has nothing to measure with: p is 1 for a difference of 0, and ``still_p`` for any other; the
@@ -81,7 +79,7 @@ class Estimate(ByRow):
         p = np.where(still, np.where(difference == 0, 1.0, still_p), p)
         return cls(difference, standard_error, df, p, p, p).within(stdtrit(df, 0.5 + confidence / 2))
 
-    def within(self, below: Floats, above: Floats | None = None) -> Estimate:
+    def within(self, below: Floats, above: Floats | None = None) -> "Estimate":
         """The same tests with intervals of so many standard errors, (g,), on each side; unknown without a spread.
 
         Users who are all alike do not say how far others are from them: see ``bounds_without_spread``.
@@ -90,7 +88,7 @@ class Estimate(ByRow):
         half = below * error
         return self.between(self.difference - half, self.difference + (half if above is None else above * error))
 
-    def between(self, low: Floats, high: Floats) -> Estimate:
+    def between(self, low: Floats, high: Floats) -> "Estimate":
         """The same tests with these bounds, (g,) each."""
         return Estimate(self.difference, self.standard_error, self.df, low, high, self.p_value)
 
@@ -100,7 +98,7 @@ class Estimate(ByRow):
         return (self.ci_low > 0) | (self.ci_high < 0)
 
     @property
-    def untested(self) -> Estimate:
+    def untested(self) -> "Estimate":
         """The same differences and errors, without intervals and p-values."""
         none = np.full(np.shape(self.difference), np.nan)
         return Estimate(self.difference, self.standard_error, self.df, none, none, none)

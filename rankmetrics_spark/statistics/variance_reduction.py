@@ -1,7 +1,5 @@
 """CUPED: a covariate from before the experiment takes away the part of the variance that it explains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -203,7 +201,7 @@ class _Fit:
     users: Floats
 
     @classmethod
-    def of(cls, baseline: CovariateMoments, candidate: CovariateMoments) -> _Fit:
+    def of(cls, baseline: CovariateMoments, candidate: CovariateMoments) -> "_Fit":
         users = (baseline.y.n + candidate.y.n).astype(float)
         return cls((baseline, candidate), theta(baseline, candidate), baseline.spread + candidate.spread, users)
 

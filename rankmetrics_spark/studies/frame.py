@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import config as cfg, doors, engines as eng, layouts as lay, metrics as mx, schemas as sch
+from rankmetrics_spark import config as cfg, doors, engines as eng, layouts as lay, metrics as mx, road, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError, check_known, shape, unknown
-from rankmetrics_spark.road import Plan, checked_rows, flat_log, make_plan, shown_rows, typed_judgements
 from rankmetrics_spark.words import sentences
 
 said = sentences(doors.settings_of(__name__, "sentences"))
@@ -78,7 +77,7 @@ def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impress
     options = cfg.Options.of(keywords | {"with_events": True})
     names = (*options.columns.values(), *options.list, *more)
     table = eng.table_of(keywords[log], log, names, _ROLES)
-    table, options = shown_rows(table, options, keywords["events"])
+    table, options = road.shown_rows(table, options, keywords["events"])
     return keywords | {log: table, "columns": options.columns, "list": options.list}
 
 
@@ -101,7 +100,7 @@ def log_of(
         beside: Another table of the same call, whose session reads this one.
     """
     table = eng.table_of(log, name, (*options.columns.values(), *options.list, *more), usual, beside)
-    table, options, _ = flat_log(table, options)
+    table, options, _ = road.flat_log(table, options)
     return table, options
 
 
@@ -116,10 +115,10 @@ def typed_rows(
         mapped: Role -> another column than that of the options.
         **present: Roles that are read, or not, whatever the options say.
     """
-    plan = make_plan(options, table.schema)
+    plan = road.make_plan(options, table.schema)
     columns = replace(plan.columns, **present)
     mapping = {**plan.mapping, **(mapped or {})}
-    return checked_rows(table, mapping, columns, text=options.text_numbers, null_is_unjudged=False), columns
+    return road.checked_rows(table, mapping, columns, text=options.text_numbers, null_is_unjudged=False), columns
 
 
 def refuse_grades(n: int, largest: float) -> None:
@@ -196,14 +195,14 @@ class Allowed:
 
 def log_of_lists(
     impressions: eng.AnyTable, columns: sch.ColumnMap | None, rank_by: str, first_rank: int
-) -> tuple[DataFrame, Plan]:
+) -> tuple[DataFrame, road.Plan]:
     """The log of lists that are compared by their items, and its plan; relevance is not read."""
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
     options = cfg.Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
     table, options = log_of(impressions, options)
-    return table, make_plan(options, table.schema)
+    return table, road.make_plan(options, table.schema)
 
 
 def counts_in_sql(columns: sch.Columns) -> dict[str, str]:
@@ -215,14 +214,14 @@ def counts_in_sql(columns: sch.Columns) -> dict[str, str]:
     return counts | (dict.fromkeys(by_rank, "0L") if columns.by_score else by_rank)
 
 
-def log_rows(table: DataFrame, plan: Plan) -> tuple[DataFrame, dict[str, str]]:
+def log_rows(table: DataFrame, plan: road.Plan) -> tuple[DataFrame, dict[str, str]]:
     """The rows of a log whose relevance is not read, and ``counts_in_sql`` of them."""
     roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
-    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
+    rows = road.checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
     return rows, counts_in_sql(roles)
 
 
-def log_counts(table: DataFrame, plan: Plan) -> DataFrame:
+def log_counts(table: DataFrame, plan: road.Plan) -> DataFrame:
     """One row with the ``COUNTS`` of a log whose relevance is not read."""
     rows, counts = log_rows(table, plan)
     sums = F.expr(f"array({', '.join(counts.values())}) AS {eng.SUMS}")
@@ -279,7 +278,7 @@ def _limit(n: int, n_rows: int, allowed: Allowed) -> str:
 # ---- judgements of other ids
 
 
-def counts_of_known(table: DataFrame, plan: Plan, judged: DataFrame) -> DataFrame:
+def counts_of_known(table: DataFrame, plan: road.Plan, judged: DataFrame) -> DataFrame:
     """``log_counts``, which fail to be computed if no user or no item of the log is in the judgements.
 
     Ids are counted before they are shuffled, so the raw rows are not.
@@ -288,7 +287,7 @@ def counts_of_known(table: DataFrame, plan: Plan, judged: DataFrame) -> DataFram
     sums = {f"_{at}": sql for at, sql in enumerate((*counts.values(), f"count_if({sch.REJECTED} IS NULL)"))}
     *of_rows, sound = sums
     each = rows.selectExpr("*", _EACH).groupBy(_NAME, _ID).agg(*(F.expr(sql).alias(at) for at, sql in sums.items()))
-    typed = typed_judgements(judged, plan.judgement_mapping, text=False)
+    typed = road.typed_judgements(judged, plan.judgement_mapping, text=False)
     ids = typed.selectExpr(_EACH).where(f"{_ID} IS NOT NULL").distinct()
     found = each.join(ids.withColumn(_KNOWN, F.lit(True)), [_NAME, _ID], "left")
     # Each row is counted once, as one of its user.

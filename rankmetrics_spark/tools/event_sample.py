@@ -1,7 +1,5 @@
 """Events and assignments in the first config: which columns they share with the log, which kinds and arms are there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +41,7 @@ class EventSample:
     shown: str = ""
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, lists: Sequence[str], user: str | None) -> EventSample:
+    def of(cls, rows: pd.DataFrame, lists: Sequence[str], user: str | None) -> "EventSample":
         """Guess the roles of the columns of events; those of lists are called as in the log."""
         columns: dict[str, str] = {}
         if lists and {*lists} <= {*map(str, rows)}:
@@ -87,7 +85,7 @@ class AssignmentSample:
     columns: Mapping[str, str]
 
     @classmethod
-    def of(cls, log: LogSample, given: Mapping[str, str]) -> AssignmentSample:
+    def of(cls, log: LogSample, given: Mapping[str, str]) -> "AssignmentSample":
         """Guess the roles of the columns that are not given.
 
         Raises:

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from rankmetrics_spark import config as cfg, doors, errors as err, schemas as sch
-from rankmetrics_spark.tools import guessing, lists_of_rows
+from rankmetrics_spark.tools import guessing, lists_of_rows, log_sample
 from rankmetrics_spark.tools.event_sample import TIMES, AssignmentSample, EventSample, named
-from rankmetrics_spark.tools.log_sample import DAYS, EVENTS, JUDGEMENTS, LogSample, sample, words_of
 
 ROLES = ("experiment", "user", "item", "position", "score", "relevance")
 _SHOWN_VALUES = 4
@@ -37,7 +36,7 @@ class FirstConfig:
         assigned: Who is in which test, or None; the log names no experiments then.
     """
 
-    log: LogSample
+    log: log_sample.LogSample
     columns: Mapping[str, guessing.Guess]
     baseline: str | None = None
     relevant_from: float | None = None
@@ -78,9 +77,9 @@ class FirstConfig:
         return first[0] if len(self.experiments) > 1 and first[0].lower() in guessing.CONTROLS else None
 
     @cached_property
-    def truth(self) -> LogSample | None:
+    def truth(self) -> log_sample.LogSample | None:
         """The first rows of the judgements, if there are any."""
-        return None if self.judgements is None else sample(self.judgements, JUDGEMENTS)
+        return None if self.judgements is None else log_sample.sample(self.judgements, log_sample.JUDGEMENTS)
 
     @cached_property
     def judged_columns(self) -> Mapping[str, guessing.Guess]:
@@ -109,7 +108,7 @@ class FirstConfig:
         """The column of ratings, if the smallest one would be a hit and nobody has said which is; else empty."""
         sampled, columns = (self.log, self.columns) if self.truth is None else (self.truth, self.judged_columns)
         name = columns["relevance"].column if "relevance" in columns else ""
-        are_ratings = "_c2" in sampled.roles.values() or {"rating", "stars"} & words_of(name)
+        are_ratings = "_c2" in sampled.roles.values() or {"rating", "stars"} & log_sample.words_of(name)
         several = len(self.grades) > 1 and min(self.grades) > 0
         return name if several and are_ratings and self.relevant_from is None else ""
 
@@ -117,7 +116,7 @@ class FirstConfig:
     def likely_hit(self) -> float:
         """The smallest grade that is a hit, as a question suggests it: of ratings, which know no 0, the upper ones.
 
-        >>> [FirstConfig(LogSample("", "csv", pd.DataFrame({"x": grades})), {"relevance": guess}).likely_hit
+        >>> [FirstConfig(log_sample.LogSample("", "csv", pd.DataFrame({"x": grades})), {"relevance": guess}).likely_hit
         ...  for guess in [guessing.Guess("x", "")] for grades in ([1, 2, 3, 4, 5], [0, 1, 2])]
         [4.0, 1.0]
         """
@@ -301,7 +300,7 @@ class FirstConfig:
     def _of_day(self) -> str:
         """The filter for a day, in a log with dates."""
         name = self.columns["date"].column
-        if name == DAYS:
+        if name == log_sample.DAYS:
             parts = zip(self.log.days, ("year", "month", "day"), strict=True)
             return " AND ".join(f"{column} = {part}('{{date}}')" for column, part in parts)
         is_compact = "-" not in str(self.log.rows[name].dropna().iloc[0])
@@ -317,7 +316,7 @@ class FirstConfig:
         if self.found:
             yield "events:"
             if self.events:
-                yield from _place(sample(self.events, EVENTS))
+                yield from _place(log_sample.sample(self.events, log_sample.EVENTS))
             yield from self.found.lines(self.time)
         if self.truth:
             if self.truth.format in ("trec_qrels", *cfg.ROWS_OF):
@@ -375,7 +374,7 @@ class FirstConfig:
         return rows if empty > 0.01 * len(users) else ""
 
 
-def _place(rows: LogSample) -> Iterator[str]:
+def _place(rows: log_sample.LogSample) -> Iterator[str]:
     """Format, place and options of an input."""
     yield f"  format: {rows.format}"
     yield f"  {'table' if rows.format == 'table' else 'path'}: {_scalar(rows.path)}"
@@ -383,7 +382,7 @@ def _place(rows: LogSample) -> Iterator[str]:
         yield f"  options: {json.dumps(dict(rows.options))}"
 
 
-def _lists(rows: LogSample, comment: str = "") -> Iterator[str]:
+def _lists(rows: log_sample.LogSample, comment: str = "") -> Iterator[str]:
     """How cells hold lists, above the columns."""
     if rows.nested and rows.nested.packed:
         yield f"  packed: {rows.nested.packed}"
@@ -392,12 +391,12 @@ def _lists(rows: LogSample, comment: str = "") -> Iterator[str]:
         yield f"    items: {_scalar(rows.nested.items)}{comment}"
 
 
-def _column(rows: LogSample, role: str, guess: guessing.Guess) -> str:
+def _column(rows: log_sample.LogSample, role: str, guess: guessing.Guess) -> str:
     name = rows.nested.written(guess.column) if rows.nested else guess.column
     return f"    {role}: {_scalar(name)}  # {guess.reason}"
 
 
-def _is_written(log: LogSample, guess: guessing.Guess) -> bool:
+def _is_written(log: log_sample.LogSample, guess: guessing.Guess) -> bool:
     """Whether the shape of a log of lists says what a role is."""
     lists = log.nested
     if lists is None:

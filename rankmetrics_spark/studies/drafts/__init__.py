@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay
-from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REASON, REJECTED, RELEVANCE, USER, Rows, quoted
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, layouts as lay, schemas as sch
 from rankmetrics_spark.studies import frame
 from rankmetrics_spark.studies.drafts import credits
 from rankmetrics_spark.studies.drafts.credits import LIST_COUNTS, LOG_COUNTS, PAIR_SUMS, RANK_COUNTS
@@ -122,8 +121,8 @@ def preferences(
     kinds = frame.column_types(table, ((name, "the rankers") for name in extra), allowed, "impressions", wrong)
     engine = eng.engine_of(table.sparkSession)
     for place, name in enumerate(extra):
-        plain = eng.as_text(quoted(name), kinds[name], engine)
-        missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], eng.REAL) else ""
+        plain = eng.as_text(sch.quoted(name), kinds[name], engine)
+        missing = f"isnan({sch.quoted(name)}) OR " if isinstance(kinds[name], eng.REAL) else ""
         texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
     # Of the log as it is: a message about a missing column lists its columns, and not those that follow.
     present: dict[str, Any] = {"item": False, "position": True, "relevance": True}
@@ -142,7 +141,7 @@ def _users(rows: DataFrame, options: cfg.Options, draft: credits.Draft) -> DataF
     """Return one row per user: their rows and the number of faulty ones; the only shuffle of raw rows."""
     lists = [f"_list_{place}" for place in range(len(options.list))]
     of_list = f"xxhash64({', '.join(lists)})" if lists else "0L"
-    faults = [f"{REJECTED} IS NOT NULL", f"coalesce({RELEVANCE} < 0, false)"]
+    faults = [f"{sch.REJECTED} IS NOT NULL", f"coalesce({sch.RELEVANCE} < 0, false)"]
     if draft.rankers:
         ranks = [eng.as_number(f"_segment_{place}") for place in range(2)]
         whole = [f"{rank} = rint({rank}) AND {rank} BETWEEN {options.first_rank} AND {2**31}" for rank in ranks]
@@ -152,17 +151,17 @@ def _users(rows: DataFrame, options: cfg.Options, draft: credits.Draft) -> DataF
         ranker = [f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}" for rank, name in named]
     else:
         ranker = [f"_segment_0 AS {credits.TEAM}"]
-    row = lay.entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
+    row = lay.entry(f"{of_list} AS {sch.HASH}", sch.POSITION, f"{sch.RELEVANCE} > 0 AS {sch.RELEVANCE}", *ranker)
     is_faulty = " OR ".join(f"({fault})" for fault in faults)
-    below = f"{REJECTED}.{REASON} = 'position_below_{options.first_rank}'"
-    return rows.groupBy(USER).agg(
-        F.expr(f"collect_list({row}) FILTER (WHERE NOT ({is_faulty})) AS {ENTRIES}"),
+    below = f"{sch.REJECTED}.{sch.REASON} = 'position_below_{options.first_rank}'"
+    return rows.groupBy(sch.USER).agg(
+        F.expr(f"collect_list({row}) FILTER (WHERE NOT ({is_faulty})) AS {sch.ENTRIES}"),
         F.expr(f"count_if({is_faulty}) AS {credits.FAULTY}"),
         F.expr(f"count_if({below}) AS {credits.BELOW}"),
-    ).select(ENTRIES, credits.FAULTY, credits.BELOW)  # fmt: skip
+    ).select(sch.ENTRIES, credits.FAULTY, credits.BELOW)  # fmt: skip
 
 
-def _rows(totals: credits.Totals, request: Preferences, refuse: Callable[[Mapping[str, int]], None]) -> Rows:
+def _rows(totals: credits.Totals, request: Preferences, refuse: Callable[[Mapping[str, int]], None]) -> sch.Rows:
     """Make the rows of the result from the sums of all users, unless the log is refused."""
     credits.refuse_many(totals)
     if (of_log := totals.get((None, None))) is not None:

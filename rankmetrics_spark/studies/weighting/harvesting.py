@@ -15,8 +15,6 @@ Source: Agarwal, Zaitsev, Wang, Li, Najork and Joachims, Estimating Position Bia
 k were drawn for; a log of impressions has its observed number, N.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,7 +94,7 @@ class Harvest(Section):
             replicates += whole * 2**30 + part
         return np.concatenate([by_rank.ravel(), exact.ravel(), replicates.ravel()])
 
-    def parts(self, sums: Ints) -> tuple[Ints, Pairs, Pairs]:
+    def parts(self, sums: Ints) -> "tuple[Ints, Pairs, Pairs]":
         """Return counts by rank, the sums of the log (one row), and those of the replicates."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         split = zip(np.split(sums, ends[:-1]), self.shapes, strict=True)
@@ -105,7 +103,7 @@ class Harvest(Section):
         log, replicates = (Pairs(*np.split(each, 3, axis=1)) for each in (exact, of_replicates / _UNIT))
         return counts, log, replicates
 
-    def estimate(self, sums: Pairs) -> Floats:
+    def estimate(self, sums: "Pairs") -> Floats:
         """Return the (r, k) propensities of each row of sums, relative to rank 1; NaN where a rank has none."""
         if self.method == "all_pairs":
             return all_pairs(sums, *self.pairs, self.k)
