@@ -266,7 +266,7 @@ def _arms(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
             if asked.by_test and name is not None and sch.NAME_OF_ARM in name:
                 raise InputError.of("colon_in_name", what=what, name=name)
         arms.setdefault(row[_TEST], []).extend([row[_ARM]] if row[_ARM] is not None else [])
-    _refuse_names(arms, asked.compared, asked.by_test)
+    _refuse_names(arms, asked.compared, asked.by_test, asked.day)
     own = {name: asked.compared.tests.get(name or "", cfg.OfTest()) for name in arms}
     rows = [row for row in rows if row[_FAULTY] or own[row[_TEST]].is_on(asked.day)]
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in _ARMS}
@@ -281,18 +281,21 @@ def _arms(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
     yield from rows_of(columns, _ARMS)
 
 
-def _refuse_names(arms: Mapping[str | None, list[str]], compared: cfg.Comparison, by_test: bool) -> None:
-    """Refuse a test or an arm that is named and not there, and an arm that its planned shares leave out."""
-    for name in compared.tests:
-        if name not in arms:
-            raise ConfigError(f"tests: {unknown('test', name, sorted(map(str, arms)))}")
+def _refuse_names(
+    arms: Mapping[str | None, list[str]], compared: cfg.Comparison, by_test: bool, day: str | None
+) -> None:
+    """Refuse a test of the day or an arm that is named and not there, and an arm that its planned shares leave out."""
+    for name, own in compared.tests.items():
+        if name not in arms and own.is_on(day):
+            later = f"; of one that starts later, tests.{name}.from says when"
+            raise ConfigError(f"tests: {unknown('test', name, sorted(map(str, arms)))}{later}")
     every = sorted({arm for known in arms.values() for arm in known})
     if absent := [name for name in compared.candidates if every and name not in every]:
         raise ConfigError(f"{compared.path_of('candidates')}: {unknown('arm', absent[0], every)}")
     for test, known in sorted(arms.items(), key=lambda pair: pair[0] or ""):
-        if not known:
-            continue
         own = compared.tests.get(test or "", cfg.OfTest())
+        if not known or not own.is_on(day):
+            continue
         at, of = (f"tests.{test}", f"the test '{test}'") if by_test else (compared.at, "the assignments")
         shares = own.shares or compared.shares or {}
         named = ("baseline", [own.baseline or compared.baseline]), ("shares", [*shares])

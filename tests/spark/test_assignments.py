@@ -343,7 +343,9 @@ def test_a_run_knows_the_assignments_up_to_the_end_of_its_day_and_the_days_of_it
     rows = assigned(
         "t:a u1 09:00", "t:b u2 09:00", "t:a u3 09:00", "t:b u3 2026-11-21T00:00:00Z", "s:a u1 09:00", "s:b u2 09:00"
     )
-    done = run_of(spark, tmp_path, rows, tests={"t": {"baseline": "a"}, "s": {"baseline": "a", "from": "2026-11-21"}})
+    later = {"from": "2026-11-21"}  # before, a test may lack users, or an arm
+    tests = {"t": {"baseline": "a"}, "s": {"baseline": "z"} | later, "r": {"shares": {"a": 1, "b": 1}} | later}
+    done = run_of(spark, tmp_path, rows, tests=tests)
     assert done.record["assignments"]["tests"]["t"] == {"mixed": 0, "arms": {"t:a": 2, "t:b": 1}}
     assert {row["experiment_id"] for row in done.user_metrics.collect()} == {"t:a", "t:b"}
 
@@ -368,7 +370,7 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
     assert (row["experiment_id"], row["n_users"]) == ("s:b", 4)
     with pytest.raises(ConfigError, match="baseline is null, and the users are of tests"):
         compare(stored, pairs="all", dates=("2026-11-20", "2026-11-21"))
-    with pytest.raises(InputError, match="is of tests, which have no page of a period"):
+    with pytest.raises(InputError, match=r"no page of a period; allowed: --date of a run without comparison.period, or"):
         figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
 
 
