@@ -17,7 +17,7 @@ BENCH := $(subst installed-,bench-,$(INSTALLED))
 # Ignore the user's own settings of pip, Python and Spark.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_USER := 0
-unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX SPARK_HOME SPARK_CONF_DIR
+unexport PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE PIP_TARGET PIP_PREFIX SPARK_HOME SPARK_CONF_DIR
 
 PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 
@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme compared bench bench-small docs pictures wheel clean
-.PHONY: test-spark test-verified test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-long test-spark test-verified test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
 .PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
 .PRECIOUS: .venvs/%/made .jars/%/made
@@ -79,11 +79,15 @@ run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## 
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
 # Two processes, each with one session for all of its tests.
-test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (about four minutes)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
-	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
+test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (under four minutes)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark -m "not long"
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m "not long"
 
-test-slow: venv .venvs/laptop/tools ## run what make test leaves out: simulations, peers, longer forms of its tests
+test-long: venv .venvs/laptop/tools ## run the tests of tests/long.txt, which make test leaves out (about eight minutes)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark tests/spark -m long
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m long
+
+test-slow: venv .venvs/laptop/tools ## run simulations, peers, and longer forms of the tests of make test and test-long
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark --slow -m slow
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark --slow -m slow
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+LONG = [line.split() for line in Path(__file__).with_name("long.txt").read_text().splitlines() if line[:1] != "#"]
 
 
 with suppress(ImportError):  # the environments of some platforms have no hypothesis
@@ -42,6 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Commands in their own processes use the server of the tests, never the user's own SPARK_REMOTE."""
+    # No test cuts the power, so none waits until the disk has a file.
+    os.fsync = lambda handle: None
     os.environ.pop("SPARK_REMOTE", None)
     if remote := config.getoption("remote"):
         os.environ["SPARK_REMOTE"] = remote
@@ -53,10 +56,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what this run does not show; the tests of one file that use the session run in one xdist process."""
     config.hook.pytest_deselected(items=[item for item in items if not shows(config, item)])
     items[:] = [item for item in items if shows(config, item)]
+    only_spark = config.getoption("only_spark")
     for item in items:
+        if long := is_long(item.nodeid, only_spark):
+            item.add_marker(pytest.mark.long)
         if "spark" in getattr(item, "fixturenames", ()):
             # Few tests share one Spark, beside those without an engine: a second start would take longer than they do.
-            item.add_marker(pytest.mark.xdist_group("few" if config.getoption("only_spark") else item.path.name))
+            item.add_marker(pytest.mark.xdist_group("few" if only_spark and not long else item.path.name))
+
+
+def is_long(test: str, only_spark: bool) -> bool:
+    """Whether tests/long.txt names a test, or its file; a line that begins with spark is for ``--only-spark``."""
+    names = test.partition("::")[0], test.partition("[")[0]
+    return any(name in names and (only_spark or not of_spark) for *of_spark, name in LONG)
 
 
 def shows(config: pytest.Config, item: pytest.Item) -> bool:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import yaml
@@ -17,6 +18,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], tuple[type[Section], ...]]] = {
     "result.check": (Result.check, (Quality,)),
 }
 """Call -> the sections whose settings are its keywords."""
+known = cache(lambda cls: tuple(described(cls)))
 HEAD = "| key | default | allowed | what it does | in Python |\n|---|---|---|---|---|"
 
 
@@ -24,7 +26,7 @@ def keywords(setting: Setting) -> list[str]:
     """The calls with this keyword; with its name where that is not the last part of the path."""
     last, result = setting.path.rpartition(".")[2], []
     for call, (function, sections) in CALLS.items():
-        here = any(setting.path == known.path for cls in sections for known in described(cls))
+        here = any(setting.path == other.path for cls in sections for other in known(cls))
         if here and setting.name in inspect.signature(function).parameters:
             result.append(f"`{call}`" if last == setting.name else f"`{call}({setting.name}=)`")
     return result
@@ -39,7 +41,7 @@ def shown(value: object) -> str:
 
 def markdown() -> str:
     """The table: a line per setting."""
-    settings, keys, lines = description(), {setting.path for setting in described(Config)}, []
+    settings, keys, lines = description(), {setting.path for setting in known(Config)}, []
     for path, setting in settings.items():
         if path in keys or keywords(setting):
             is_section = any(other.startswith(f"{path}.") for other in settings)

@@ -4,12 +4,51 @@ from collections import Counter
 
 import numpy as np
 
-from rankmetrics_spark import statistics as st
-from rankmetrics_spark.comparison import measures as ms, notes, registry as reg, totals
-from rankmetrics_spark.comparison.compared import Compared, side_of_margin, testable
-from rankmetrics_spark.schemas import BOUNDS, DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
+from rankmetrics_spark import schemas as sch, statistics as st
+from rankmetrics_spark.comparison import hard, measures as ms, notes, registry as reg, totals
+from rankmetrics_spark.comparison.compared import Compared, testable
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
+
+
+@reg.statistic(sch.LOOKS, type="string", needs="looks")
+def looks(rows: Compared) -> list[str | None]:
+    """The looks that the row holds for: `any`, or such as `6 of 14, obrien_fleming`. `better`, `p_adjusted`, verdict,
+    gates with `on: bound`, `minimum_detectable_effect` and `users_needed` follow it.
+    """
+    plan = rows.request.looks
+    if isinstance(plan, str):
+        return [plan] * len(rows.keys)
+    return [f"{plan.look or number or '?'} of {plan.planned}, {plan.spending}" for number in rows.look]
+
+
+@reg.statistic("p_sequential", *(f"{sch.SEQUENTIAL}_{name}" for name in sch.BOUNDS), needs="looks")
+def sequential(rows: Compared) -> tuple[st.Floats, ...]:
+    """P-value and intervals of the test that decides (see `test`) that hold for these looks; see "Looking every day".
+    Where t does not hold, it is the p-value of `test` over these looks, without an interval; beyond the planned looks
+    there is none.
+    """
+    of, share = rows.deciding, rows.deciding_relative
+    return of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high
+
+
+@reg.statistic(type="long", needs="looks")
+def tuning_users(rows: Compared) -> list[int | None]:
+    """With `looks: any`, the users at which the intervals are tightest; fixed before the test."""
+    return [rows.request.tuning_users if rows.request.looks == "any" else None] * len(rows.keys)
+
+
+@reg.statistic(sch.PERIOD_FROM, sch.PERIOD_TO, type="string", needs="period")
+def period(rows: Compared) -> tuple[list[str | None], ...]:
+    """The dates of the users: a user counts with the mean over their lists of all these dates."""
+    days, size = rows.question.days, len(rows.keys)
+    return ([days.first] * size, [days.last] * size) if days else ([None] * size, [None] * size)
+
+
+@reg.statistic(type="long", needs="period")
+def n_days(rows: Compared) -> st.Ints:
+    """Dates of the period that are published."""
+    return np.full(len(rows.keys), len(rows.question.days.dates) if rows.question.days else 0)
 
 
 _MARGINS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
@@ -76,7 +115,7 @@ def _side(rows: Compared, size: st.Floats, in_shares: st.Bools, sign: int) -> tu
     worst = np.where(np.isnan(skewness), np.nan, worst)
     # Without a spread there is no t: of a pair without a difference, not in shares of a baseline with a spread either.
     mean = np.where(in_shares, rows.single_denominator.mean, 1.0)
-    p, exact = side_of_margin(rows, size * mean, sign)
+    p, exact = hard.side_of_margin(rows, size * mean, sign)
     still = rows.single.standard_error == 0
     return np.where(still, p, p_moving), np.where(still, exact / mean, worst)
 
@@ -98,7 +137,7 @@ def triggered(rows: Compared) -> tuple[st.Floats, ...]:
     return *shares, p, rows.untriggered.single.p_value
 
 
-@reg.statistic(SHARE_CHANGED, *DILUTED, needs="chosen")
+@reg.statistic(sch.SHARE_CHANGED, *sch.DILUTED, needs="chosen")
 def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     """With `only_changed`, share of the users of both whose lists differ: the row tests these. And the effect over all
     users of both, to which the others add 0: `difference` times that share, with the paired t interval of these
@@ -119,7 +158,7 @@ def diluted(rows: Compared) -> tuple[st.Floats, ...]:
     return shares, *(np.where(rows.testable, each, np.nan) for each in numbers)
 
 
-@reg.statistic(*REST, *FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")
+@reg.statistic(*sch.REST, *sch.FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")
 def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     """Does the effect differ in this segment? `rest_difference` is the difference among all other users of the column,
     `from_rest` = `difference` - `rest_difference`, with its interval and p-value: Welch's test of two groups of
@@ -127,7 +166,7 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     the column, for primary metrics, guardrails and secondary ones apart. Null for all users, and where the lists of a
     user are in several segments.
     """
-    everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
+    everyone = [key._replace(segment=sch.EVERYONE) for key in rows.keys]
 
     def rest(of_arm: str, of_pair: str) -> tuple[st.Sums, ...]:
         """Sums of all users less those of the row: of baseline, candidate and both."""
@@ -156,17 +195,18 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
 
 def _has_rest(rows: Compared) -> st.Bools:
     """(g,) whether each user of the two is in one segment of the column, so that the other users are the rest."""
-    columns = {key.segment: segment_columns(key.segment) for key in rows.totals.sums}
+    columns = {key.segment: sch.segment_columns(key.segment) for key in rows.totals.sums}
     users = Counter[tuple[ms.Key, str]]()
     for key, sums in rows.totals.sums.items():
         # Their sums begin with a number of users.
-        if key.kind in ("arm", "pair") and key.segment != EVERYONE:
-            users[key._replace(segment=EVERYONE), columns[key.segment]] += int(sums[0])
+        if key.kind in ("arm", "pair") and key.segment != sch.EVERYONE:
+            users[key._replace(segment=sch.EVERYONE), columns[key.segment]] += int(sums[0])
 
     rests = np.zeros(len(rows.keys), bool)
     for i, key in enumerate(rows.keys):
-        if key.segment != EVERYONE:
-            whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
+        if key.segment != sch.EVERYONE:
+            whole = key._replace(segment=sch.EVERYONE)
+            column = columns.get(key.segment) or sch.segment_columns(key.segment)
             counted = [whole] if rows.paired[i] else [whole.arm(place) for place in ms.SIDES]
             rests[i] = all(users[each, column] == rows.totals.count(each) for each in counted)
     return rests
@@ -182,15 +222,15 @@ def _adjusted(rows: Compared, p_values: st.Floats) -> st.Floats:
     labels: dict[tuple[object, ...], set[str]] = {}
     for key in rows.totals.sums:
         if key.kind == "arm":
-            labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
+            labels.setdefault((key.candidate, key.metric, sch.segment_columns(key.segment)), set()).add(key.segment)
     questions: list[tuple[object, ...]] = []
     for key in rows.keys:
-        column = segment_columns(key.segment)
+        column = sch.segment_columns(key.segment)
         names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in ms.SIDES))
         questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
-        family: object = "all" if rows.request.families == "one" else (segment_columns(key.segment), rows.roles[i])
+        family: object = "all" if rows.request.families == "one" else (sch.segment_columns(key.segment), rows.roles[i])
         families.setdefault(family, {}).setdefault(questions[i], i)
     for family in families.values():
         places = [*family.values()]
@@ -222,7 +262,7 @@ def could_be_best(rows: Compared) -> tuple[list[bool | None], ...]:
 
 # ---- labels of people and of a machine
 
-_OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *BOUNDS[:2], "p_value")
+_OF_PEOPLE = ("mean_baseline", "mean_candidate", "difference", "standard_error", *sch.BOUNDS[:2], "p_value")
 
 
 @reg.statistic(*(f"{name}_human" for name in _OF_PEOPLE), needs="machine")

@@ -238,3 +238,46 @@ class Hard:
         of_rates = tests[0].between(*bounds).where(decides & self.rates, tests[0]), tests[1]
         test, share = (st.with_decision(each, each.p_value < level).where(decides, each) for each in of_rates)
         return test, share
+
+
+# ---- rows whose users are all alike: t has no spread to measure with, and exact bounds say what is known of others
+
+
+def with_exact(rows: "Compared", test: st.Estimate, level: st.Floats | float) -> st.Estimate:
+    """The tests with exact bounds where users are all alike, as far as these say of 0 what the p-value says.
+
+    Args:
+        rows: The rows.
+        test: Their tests, with intervals at 1 - ``level``; without a spread they have none.
+        level: One number, or (g,).
+    """
+    (low, high), highest = _bounds(rows, level), rows.highest
+    told = (test.standard_error == 0) & ~(((low > 0) | (high < 0)) & (test.p_value >= level))
+    return test.between(np.where(told, low * highest, test.ci_low), np.where(told, high * highest, test.ci_high))
+
+
+def side_of_margin(rows: "Compared", margin: st.Floats, sign: int) -> tuple[st.Floats, st.Floats]:
+    """(g,) exact one-sided p-values of a margin on one side, as in ``margins``, and how far it may be there.
+
+    Where all values are 0, it takes users of one experiment alone to be beyond the margin, a share as large as it: that
+    none of n is among them has the probability (1 - margin)**n. NaN where the experiments, or a pair, are not equal.
+
+    Args:
+        rows: The rows.
+        margin: (g,) in the unit of the metric.
+        sign: 1 for being no further below than the margin, -1 for being no further above.
+    """
+    low, high = _bounds(rows, 1 - rows.request.confidence)
+    highest, alike = rows.highest, rows.single.difference == 0
+    n = np.log((1 - rows.request.confidence) / 2) / np.log1p(-np.where(sign > 0, -low, high))
+    p = np.where(alike, np.maximum(1 - margin / highest, 0.0) ** n, np.nan)
+    return p, np.where(alike, np.where(sign > 0, -low, high) * highest, np.nan)
+
+
+def _bounds(rows: "Compared", level: st.Floats | float) -> tuple[st.Floats, st.Floats]:
+    """(g,) bounds as shares of the highest value; a pair counts with its difference."""
+    highest = rows.highest
+    a = np.where(rows.paired, 0.0, rows.moments[0].mean) / highest
+    b = np.where(rows.paired, rows.pair.difference.mean, rows.moments[1].mean) / highest
+    n = [np.where(rows.paired, rows.both["both"], sums["n"]).astype(float) for sums in rows.arms]
+    return st.bounds_without_spread((a, b), (n[0], n[1]), level, rows.paired)

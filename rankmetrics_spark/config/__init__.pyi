@@ -18,6 +18,9 @@ from .comparing import check_machine as check_machine
 from .comparing import check_units as check_units
 from .comparing import gates as gates
 from .comparing import with_primary as with_primary
+from .config import Report as Report
+from .config import Lineage as Lineage
+from .config import EXAMPLE_USERS as EXAMPLE_USERS
 from .config import ENGINES as ENGINES
 from .config import Config as Config
 from .config import description as description
@@ -50,6 +53,9 @@ from .days import time_zone as time_zone
 from .days import without_gap as without_gap
 from .document import EXAMPLES as EXAMPLES
 from .document import SCHEMA_FILE as SCHEMA_FILE
+from .document import Setting as Setting
+from .document import as_dict as as_dict
+from .document import described as described
 from .document import example_text as example_text
 from .document import json_schema as json_schema
 from .document import merged as merged
@@ -60,14 +66,11 @@ from .documents import PARSED_NAMES as PARSED_NAMES
 from .documents import parsed as parsed
 from .documents import shape_of as shape_of
 from .fields import Section as Section
-from .fields import Setting as Setting
-from .fields import as_dict as as_dict
 from .fields import as_given as as_given
 from .fields import check_rules as check_rules
 from .fields import choice as choice
 from .fields import count as count
 from .fields import day as day
-from .fields import described as described
 from .fields import fraction as fraction
 from .fields import key as key
 from .fields import listed as listed
@@ -94,6 +97,7 @@ from .options import Packed as Packed
 from .options import SectionWithOptions as SectionWithOptions
 from .options import microseconds as microseconds
 from .options import option as option
+from .places import Sink as Sink
 from .places import check_local_paths as check_local_paths
 from .places import check_output as check_output
 from .places import files_below as files_below
@@ -103,7 +107,6 @@ from .places import refuse_overlap as refuse_overlap
 from .places import unready as unready
 from .sections import ENDING as ENDING
 from .sections import ENDINGS as ENDINGS
-from .sections import EXAMPLE_USERS as EXAMPLE_USERS
 from .sections import FORMATS as FORMATS
 from .sections import PAST as PAST
 from .sections import RATES as RATES
@@ -112,10 +115,7 @@ from .sections import Format as Format
 from .sections import Input as Input
 from .sections import Judgements as Judgements
 from .sections import Limits as Limits
-from .sections import Lineage as Lineage
 from .sections import Quality as Quality
-from .sections import Report as Report
-from .sections import Sink as Sink
 from .sections import Source as Source
 from .sections import events_beside as events_beside
 from .sections import events_of as events_of

@@ -102,6 +102,22 @@ def _cap(path: str, value: object) -> float:
     return size
 
 
+#: By how much planned shares may miss 1, since 0.333 is written for a third.
+SHARES_WITHIN = 0.001
+
+
+def shares(path: str, value: object) -> dict[str, float]:
+    """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
+    if not isinstance(value, Mapping) or len(value) < 2:
+        raise fd.refuse(path, value, "a mapping of at least two experiments to their planned shares")
+    positive = fd.number(0, 1e12, inclusive=False, share=True)
+    planned = {fd.text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}
+    if min(planned.values()) < 1 and round(sum(planned.values()) - 1, 9) > SHARES_WITHIN:
+        allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
+        raise fd.refuse(path, value, f"{allowed}; these add up to {sum(planned.values()):.4g}")
+    return planned
+
+
 def _each(read: fd.Read) -> fd.Read:
     """The items of a list, each once."""
 
@@ -190,7 +206,7 @@ class Comparison(options.SectionWithOptions):
     randomization: Resampling | None = fd.key(None, fd.switched(Resampling))
     bootstrap: Bootstrap | None = fd.key(None, fd.switched(Bootstrap))
     aa_check: AaCheck | None = fd.key(None, fd.switched(AaCheck))
-    shares: Mapping[str, float] | None = fd.key(None, fd.shares)
+    shares: Mapping[str, float] | None = fd.key(None, shares)
     power: float = fd.key(0.8, fd.number(0, 1, inclusive=False))
     min_users: int = fd.key(0, fd.count(0, 10**12))
     cuped: Cuped | None = fd.key(None, fd.section(Cuped))
@@ -338,9 +354,9 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
     for place, name in named:
         err.check_known("experiment", [name], sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
-    if comparison.shares and planned < 1 - fd.SHARES_WITHIN and set(known) == set(comparison.shares):
+    if comparison.shares and planned < 1 - SHARES_WITHIN and set(known) == set(comparison.shares):
         at = comparison.path_of("shares")
-        raise err.ConfigError.of("shares_left_over", at=at, planned=planned, within=fd.SHARES_WITHIN)
+        raise err.ConfigError.of("shares_left_over", at=at, planned=planned, within=SHARES_WITHIN)
 
 
 def with_primary(comparison: Comparison, metrics: Sequence[mx.Metric], limits: Sequence[Gate]) -> Comparison:

@@ -3,23 +3,68 @@
 # A section is frozen, so one default may serve every config.
 # ruff: noqa: RUF009
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as day_of, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rankmetrics_spark.config import days, places, sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates, with_primary
-from rankmetrics_spark.config.document import json_schema, merged, override, read_document
-from rankmetrics_spark.config.fields import Setting, as_given, choice, described, key, section, settings, value_at
+from rankmetrics_spark.config.document import Setting, described, json_schema, merged, override, read_document
+from rankmetrics_spark.config.fields import Section, as_given, choice, count, key, section, settings, text, value_at
 from rankmetrics_spark.config.options import PATHS, Options, SectionWithOptions, option
 from rankmetrics_spark.metrics import Convention, Metric
 
 #: What can compute: Spark, or Sail on this machine.
 ENGINES = ("spark", "sail")
+
+
+#: Users who lost and gained most that a page has of queries; of people it has none unless asked for.
+EXAMPLE_USERS = 20
+
+
+@dataclass(frozen=True)
+class Lineage(Section):
+    """Who is told about a run, by OpenLineage events.
+
+    Attributes:
+        url: Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.
+        namespace: Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.
+        job: Name of the job in the events.
+    """
+
+    at: ClassVar[str] = "lineage"
+
+    url: str | None = key(None, text)
+    namespace: str | None = key(None, text)
+    job: str = key("rankmetrics", text)
+
+
+@dataclass(frozen=True)
+class Report(Section):
+    """The page of a run.
+
+    Attributes:
+        file: HTML file on this machine for the report; by default there is none.
+        examples: Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.
+        title: Name of the test, above the answer of the page.
+        description: What was tried, and why; below the name.
+    """
+
+    at = "report"
+
+    file: str | None = key(None, text)
+    examples: int | None = key(None, count(0, 100))
+    title: str | None = key(None, text)
+    description: str | None = key(None, text)
+
+
+#: The page of a run: its keys, or its file alone.
+report = section(Report, (str, os.PathLike), "an HTML file, or ", lambda path, value: Report(file=text(path, value)))
 
 
 @dataclass(frozen=True)
@@ -67,9 +112,9 @@ class Config(SectionWithOptions):
     quality: sec.Quality = key({}, section(sec.Quality))
     comparison: Comparison = key({}, section(Comparison))
     gates: tuple[Gate, ...] = key((), gates)
-    sink: sec.Sink = key({}, section(sec.Sink))
-    lineage: sec.Lineage = key({}, section(sec.Lineage))
-    report: sec.Report = key({}, sec.report)
+    sink: places.Sink = key({}, section(places.Sink))
+    lineage: Lineage = key({}, section(Lineage))
+    report: Report = key({}, report)
     evaluation_date: str = key("today", days.evaluation_day)
     time_zone: str = option("time_zone")
     engine: str | None = key(None, choice(*ENGINES))
@@ -93,7 +138,7 @@ class Config(SectionWithOptions):
             self._settle(comparison=replace(self.comparison, period=period.on(date)))
         file, examples = self.report.file, self.report.examples
         if examples is None:
-            examples = sec.EXAMPLE_USERS if self.source.format == "trec_run" else 0
+            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
         self._settle(report=replace(self.report, file=file and file.replace("{date}", date), examples=examples))
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
@@ -108,7 +153,7 @@ class Config(SectionWithOptions):
             with_events=self.events is not None,
             with_assignments=self.assignments is not None,
             paths=PATHS,
-            reads=tuple(name for name, read in vars(self.sink.lists or sec.Lists()).items() if read),
+            reads=tuple(name for name, read in vars(self.sink.lists or places.Lists()).items() if read),
         )
         self._settle(options=options, metrics=options.metrics, convention=options.convention, rank_by=options.rank_by)
         self._settle(comparison=replace(self.comparison, tests=self.tests))

@@ -2,9 +2,11 @@
 
 import re
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import resources
+from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
 from typing import Any, NoReturn, get_args, get_origin
@@ -12,7 +14,7 @@ from typing import Any, NoReturn, get_args, get_origin
 import yaml
 
 from rankmetrics_spark import doors, errors as err, metrics as mx
-from rankmetrics_spark.config.fields import Read, Section, Setting, Values, declared
+from rankmetrics_spark.config.fields import Read, Section, Values, declared, field_names
 
 #: Levels of a document; a config has five.
 DEEPEST = 50
@@ -190,6 +192,93 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     if not isinstance(inner, Mapping):
         raise err.ConfigError(f"the override '{assignment}' does not fit: {head} is {inner!r}, not a mapping")
     return {**document, head: _assigned(inner, rest, value, assignment)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What users may know of a field.
+
+    Attributes:
+        path: Where a config has it, such as ``source.list``; its name if only Python has it.
+        name: What Python calls it.
+        type: The type of the checked value.
+        default: As a config would give it.
+        allowed: What is allowed, in words.
+        help: What it does, in one line.
+        read: Checks a value.
+    """
+
+    path: str
+    name: str
+    type: Any
+    default: Any
+    allowed: str
+    help: str
+    read: Read
+
+
+def described(cls: type[Section]) -> Iterator[Setting]:
+    """The fields of a section, each followed by those of the section that it holds.
+
+    >>> from rankmetrics_spark.config import Quality
+    >>> setting = list(described(Quality))[0]
+    >>> setting.path, setting.default, setting.allowed
+    ('quality.on_invalid', 'quarantine', 'quarantine, fail')
+    """
+    for spec, path, hint, sections in declared(cls):
+        read, default, allowed = spec.metadata["read"], spec.metadata["default"], ""
+        try:
+            read("", object())  # which no setting can be
+        except err.ConfigError as error:
+            allowed = error.allowed
+        help = spec.metadata["help"] or _helps(cls).get(spec.name, "")
+        yield Setting(path, spec.name, hint, default, allowed, help, read)
+        # Those of another place are described there.
+        for part in (part for part in sections if path.startswith(part.at.partition(".")[0])):
+            yield from described(part)
+
+
+def _helps(cls: type[Section]) -> dict[str, str]:
+    """Field -> what it does, as the docstrings of a section and of those that it extends have it."""
+    helps: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        attributes = cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
+        for name, words in re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w|^\S|\Z)", attributes):
+            helps[name] = " ".join(words.split())
+    return helps
+
+
+def as_dict(config: Section) -> dict[str, Any]:
+    """A config, or a section, as plain values for the run record: metrics by name, a convention as text, no secrets.
+
+    >>> from rankmetrics_spark.config import Config, Source
+    >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
+    ['ap@10']
+    """
+    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
+    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
+
+
+#: Fields whose names are those of an engine, so what is not known to be public is hidden.
+_SETTINGS = ("options", "spark")
+
+
+def _of_field(name: str, value: Any) -> Any:
+    if name in _SETTINGS:
+        return {key: err.HIDDEN if err.is_secret(key, each) else each for key, each in value.items()}
+    return _plain(value)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Section):
+        return {value.words.get(name, name): _of_field(name, getattr(value, name)) for name in field_names(type(value))}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, mx.Convention):
+        return value.text()
+    return str(value) if isinstance(value, mx.Metric) else value
 
 
 #: Type of a checked value -> what JSON may have for it.

@@ -9,10 +9,9 @@ from dataclasses import Field, dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from inspect import cleandoc
 from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
-from rankmetrics_spark import doors, errors as err, metrics as mx
+from rankmetrics_spark import doors, errors as err
 
 #: (path of the field, raw value) -> checked value; reading a checked value again gives the same value.
 Read: TypeAlias = Callable[[str, object], object]
@@ -42,29 +41,6 @@ def key(default: object, read: Read, help: str = "", path: str = "") -> Any:
         path: Of an option of ``evaluate``: where a config has it, such as ``source.list``; empty = only Python has it.
     """
     return field(default=None, metadata={"default": default, "read": read, "help": help, "path": path})
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What users may know of a field.
-
-    Attributes:
-        path: Where a config has it, such as ``source.list``; its name if only Python has it.
-        name: What Python calls it.
-        type: The type of the checked value.
-        default: As a config would give it.
-        allowed: What is allowed, in words.
-        help: What it does, in one line.
-        read: Checks a value.
-    """
-
-    path: str
-    name: str
-    type: Any
-    default: Any
-    allowed: str
-    help: str
-    read: Read
 
 
 @dataclass(frozen=True)
@@ -189,37 +165,6 @@ def field_names(cls: type[Section]) -> list[str]:
     return [spec.name for spec in fields(cls) if "read" in spec.metadata]
 
 
-def described(cls: type[Section]) -> Iterator[Setting]:
-    """The fields of a section, each followed by those of the section that it holds.
-
-    >>> from rankmetrics_spark.config import Quality
-    >>> setting = list(described(Quality))[0]
-    >>> setting.path, setting.default, setting.allowed
-    ('quality.on_invalid', 'quarantine', 'quarantine, fail')
-    """
-    for spec, path, hint, sections in declared(cls):
-        read, default, allowed = spec.metadata["read"], spec.metadata["default"], ""
-        try:
-            read("", object())  # which no setting can be
-        except err.ConfigError as error:
-            allowed = error.allowed
-        help = spec.metadata["help"] or _helps(cls).get(spec.name, "")
-        yield Setting(path, spec.name, hint, default, allowed, help, read)
-        # Those of another place are described there.
-        for part in (part for part in sections if path.startswith(part.at.partition(".")[0])):
-            yield from described(part)
-
-
-def _helps(cls: type[Section]) -> dict[str, str]:
-    """Field -> what it does, as the docstrings of a section and of those that it extends have it."""
-    helps: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        attributes = cleandoc(each.__doc__ or "").partition("Attributes:\n")[2]
-        for name, words in re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w|^\S|\Z)", attributes):
-            helps[name] = " ".join(words.split())
-    return helps
-
-
 def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, Any, list[type[Section]]]]:
     """Each field of a section that a user may set, its path, its type, and the sections that it may hold."""
     hints = get_type_hints(cls)
@@ -229,39 +174,6 @@ def declared(cls: type[Section]) -> Iterator[tuple[Field[Any], str, Any, list[ty
             parts = (hints[spec.name], *get_args(hints[spec.name]))
             # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
             yield spec, path, hints[spec.name], [part for part in parts if Section in getattr(part, "__mro__", ())]
-
-
-def as_dict(config: Section) -> dict[str, Any]:
-    """A config, or a section, as plain values for the run record: metrics by name, a convention as text, no secrets.
-
-    >>> from rankmetrics_spark.config import Config, Source
-    >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
-    ['ap@10']
-    """
-    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
-    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
-
-
-#: Fields whose names are those of an engine, so what is not known to be public is hidden.
-_SETTINGS = ("options", "spark")
-
-
-def _of_field(name: str, value: Any) -> Any:
-    if name in _SETTINGS:
-        return {key: err.HIDDEN if err.is_secret(key, each) else each for key, each in value.items()}
-    return _plain(value)
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Section):
-        return {value.words.get(name, name): _of_field(name, getattr(value, name)) for name in field_names(type(value))}
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, mx.Convention):
-        return value.text()
-    return str(value) if isinstance(value, mx.Metric) else value
 
 
 def _joined(at: str, name: object) -> str:
@@ -281,22 +193,6 @@ def refuse(path: str, value: object, allowed: str) -> err.ConfigError:
 
 def _shown(value: object) -> str:
     return "null" if value is None else repr(value)
-
-
-#: By how much planned shares may miss 1, since 0.333 is written for a third.
-SHARES_WITHIN = 0.001
-
-
-def shares(path: str, value: object) -> dict[str, float]:
-    """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
-    if not isinstance(value, Mapping) or len(value) < 2:
-        raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
-    positive = number(0, 1e12, inclusive=False, share=True)
-    planned = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}
-    if min(planned.values()) < 1 and round(sum(planned.values()) - 1, 9) > SHARES_WITHIN:
-        allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
-        raise refuse(path, value, f"{allowed}; these add up to {sum(planned.values()):.4g}")
-    return planned
 
 
 def section(cls: type[Section], short: tuple[type, ...] = (), words: str = "", of: Read | None = None) -> Read:

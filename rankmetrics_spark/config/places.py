@@ -1,13 +1,19 @@
 """Paths of inputs and outputs: refuse outputs that overlap inputs, and local paths that cannot work."""
 
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
+from typing import ClassVar
 
-from rankmetrics_spark.config.sections import FORMATS, Input, Sink, Source
+from rankmetrics_spark.config import fields as fd, filters
+from rankmetrics_spark.config.sections import FORMATS, Input, Source
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
 #: The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``.
@@ -17,6 +23,52 @@ _WILDCARD = re.compile(r"[*?{}\[\]\\]")
 #: Spark does not read files and folders whose names start like this.
 _HIDDEN = ("_", ".")
 _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Lists(fd.Section):
+    """What is stored of each list beside its ranks and grades; the log is read as a metric of it reads it.
+
+    Attributes:
+        scores: Store scores, for metrics that need them and for ``ties: expected``.
+        intents: Store the intents of items, for metrics that need them.
+    """
+
+    at: ClassVar[str] = "sink.lists"
+
+    scores: bool = fd.key(False, fd.flag)
+    intents: bool = fd.key(False, fd.flag)
+
+
+@dataclass(frozen=True)
+class Sink(fd.Section):
+    """Where the tables go.
+
+    Attributes:
+        format: Format of the tables.
+        path: A folder; ``out`` unless a table is given.
+        mode: A run replaces the partitions that it computed.
+        table: A schema of a catalog for the tables, such as ``main.ranking``.
+        layout: ``by_date``: one file per date of each small table, with the experiment as a column.
+        lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
+    """
+
+    at: ClassVar[str] = "sink"
+
+    format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"))
+    path: str | None = fd.key(None, fd.text)
+    mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
+    table: str | None = fd.key(None, filters.table_name)
+    layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
+    lists: Lists | None = fd.key(False, fd.switched(Lists))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then the path of a Delta table; fills in the place."""
+        super().__post_init__()
+        if self.format == "delta":
+            # Delta's SQL calls a table in a folder by its path.
+            filters.refuse_substitution(self.path_of("path"), self.path or "")
+        self._settle(path=self.path or (None if self.table else "out"))
 
 
 def local_path(path: str) -> Path | None:

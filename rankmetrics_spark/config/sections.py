@@ -3,8 +3,6 @@
 # A section is frozen, so one default may serve every config.
 # ruff: noqa: RUF009
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +12,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from rankmetrics_spark import doors, errors as err, schemas as sch
 from rankmetrics_spark.config import contents, fields as fd, filters
 from rankmetrics_spark.config.options import Packed, PackedJudgements, SectionWithOptions, option
-
-#: Users who lost and gained most that a page has of queries; of people it has none unless asked for.
-EXAMPLE_USERS = 20
 
 
 class Rate(NamedTuple):
@@ -269,14 +264,14 @@ class Source(Input, SectionWithOptions):
         """Whether a place names the experiment of a row, not a column."""
         return isinstance(self.path, Mapping) or self.experiment_from != "tag"
 
-    def by_experiment(self) -> dict[str, Source]:
+    def by_experiment(self) -> "dict[str, Source]":
         """Experiment -> its part of the input, where ``path`` names the experiments; else nothing."""
         paths = self.path if isinstance(self.path, Mapping) else {}
         columns = {**self.columns, "experiment": None}
         return {name: replace(self, path=files, format=self.format, columns=columns) for name, files in paths.items()}
 
     @property
-    def parts(self) -> tuple[Source, ...]:
+    def parts(self) -> "tuple[Source, ...]":
         """The inputs that this stands for: one for each experiment that ``path`` names, else itself."""
         return tuple(self.by_experiment().values()) or (self,)
 
@@ -399,91 +394,3 @@ class Quality(SectionWithOptions):
     def allowed_fraction(self) -> float:
         """Largest fraction of rows that may be left out."""
         return 0.0 if self.on_invalid == "fail" else self.max_invalid_fraction
-
-
-@dataclass(frozen=True)
-class Lineage(fd.Section):
-    """Who is told about a run, by OpenLineage events.
-
-    Attributes:
-        url: Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.
-        namespace: Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.
-        job: Name of the job in the events.
-    """
-
-    at: ClassVar[str] = "lineage"
-
-    url: str | None = fd.key(None, fd.text)
-    namespace: str | None = fd.key(None, fd.text)
-    job: str = fd.key("rankmetrics", fd.text)
-
-
-@dataclass(frozen=True)
-class Lists(fd.Section):
-    """What is stored of each list beside its ranks and grades; the log is read as a metric of it reads it.
-
-    Attributes:
-        scores: Store scores, for metrics that need them and for ``ties: expected``.
-        intents: Store the intents of items, for metrics that need them.
-    """
-
-    at: ClassVar[str] = "sink.lists"
-
-    scores: bool = fd.key(False, fd.flag)
-    intents: bool = fd.key(False, fd.flag)
-
-
-@dataclass(frozen=True)
-class Sink(fd.Section):
-    """Where the tables go.
-
-    Attributes:
-        format: Format of the tables.
-        path: A folder; ``out`` unless a table is given.
-        mode: A run replaces the partitions that it computed.
-        table: A schema of a catalog for the tables, such as ``main.ranking``.
-        layout: ``by_date``: one file per date of each small table, with the experiment as a column.
-        lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
-    """
-
-    at: ClassVar[str] = "sink"
-
-    format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"))
-    path: str | None = fd.key(None, fd.text)
-    mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
-    table: str | None = fd.key(None, filters.table_name)
-    layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
-    lists: Lists | None = fd.key(False, fd.switched(Lists))
-
-    def __post_init__(self) -> None:
-        """Checks the fields, then the path of a Delta table; fills in the place."""
-        super().__post_init__()
-        if self.format == "delta":
-            # Delta's SQL calls a table in a folder by its path.
-            filters.refuse_substitution(self.path_of("path"), self.path or "")
-        self._settle(path=self.path or (None if self.table else "out"))
-
-
-@dataclass(frozen=True)
-class Report(fd.Section):
-    """The page of a run.
-
-    Attributes:
-        file: HTML file on this machine for the report; by default there is none.
-        examples: Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.
-        title: Name of the test, above the answer of the page.
-        description: What was tried, and why; below the name.
-    """
-
-    at = "report"
-
-    file: str | None = fd.key(None, fd.text)
-    examples: int | None = fd.key(None, fd.count(0, 100))
-    title: str | None = fd.key(None, fd.text)
-    description: str | None = fd.key(None, fd.text)
-
-
-#: The page of a run: its keys, or its file alone.
-report = fd.section(
-    Report, (str, os.PathLike), "an HTML file, or ", lambda path, value: Report(file=fd.text(path, value))
-)

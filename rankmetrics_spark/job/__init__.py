@@ -3,11 +3,10 @@
 The module is not called ``run``, because it would hide the function of that name.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -20,93 +19,12 @@ from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay as StoredDay, recompute as recompute
-from rankmetrics_spark.job.record import Outcome, Record, record_refusal, rows_here
+from rankmetrics_spark.job.record import Outcome, Progress as Progress, Record, record_refusal, rows_here
 from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
 from rankmetrics_spark.sources import at_midnight, inputs as inputs, whole_log
-
-Progress = Callable[[str], None]
-
-
-@dataclass
-class Steps:
-    """Times the steps of a run and reports them to the caller; ``rows`` are evaluated, 0 until they are counted."""
-
-    progress: Progress
-    seconds: dict[str, float] = field(default_factory=dict)
-    rows: int = 0
-
-    @contextmanager
-    def __call__(self, name: str, text: str = "") -> Iterator[None]:
-        """Time a step and report its text; a step without text is part of the last reported one."""
-        if text:
-            self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
-        start = time.monotonic()
-        yield
-        self.seconds[name] = round(time.monotonic() - start, 3)
-
-
-@dataclass
-class Context:
-    """What the steps of a run share.
-
-    Attributes:
-        spark: The session.
-        config: What to evaluate.
-        steps: How long each step took.
-        refused: Settings of the config that the session does not take.
-        store_for: See ``run``.
-        without: See ``run``.
-        stored: See ``run``.
-        earlier: What other runs have published that the comparisons read; known after the plan.
-        checks: What was checked so far.
-        tables: The tables of the evaluation; known after the plan.
-        counts: What was counted, per experiment; known after the pass over the input.
-        withheld: Says which tests are not published, if their own gates have failed.
-        failed: What gates say that have failed, where that ends nothing; None where it ends the run.
-    """
-
-    spark: SparkSession
-    config: cfg.Config
-    steps: Steps
-    refused: list[str]
-    store_for: Callable[[str], sinks.Store] | None = None
-    without: DataFrame | None = None
-    stored: StoredDay | None = None
-    earlier: Earlier = field(default_factory=Earlier)
-    checks: list[Check] = field(default_factory=list)
-    tables: road.Tables = field(init=False)
-    counts: Counts = field(init=False)
-    withheld: MetricGateError | None = None
-    failed: list[str] | None = None
-
-    @cached_property
-    def convention(self) -> tuple[str, str]:
-        """Name and hash of the convention."""
-        return self.config.convention.name, self.config.convention.digest()
-
-    @cached_property
-    def record(self) -> Record:
-        """The record of this run."""
-        engine, more = eng.engine_of(self.spark), {"refused_settings": self.refused, "seconds": self.steps.seconds}
-        versions = {"spark": self.spark.version} | ({"sail": eng.version_of(self.spark)} if engine == "sail" else {})
-        return Record.open(self.config, engine, versions, more)
-
-    @cached_property
-    def store(self) -> sinks.Store:
-        """Where this run writes."""
-        if self.store_for is not None:
-            return self.store_for(self.record.run_id)
-        return sinks.store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
-
-    def partitions(self, filled: str, most: int = 1, few: bool = True) -> sinks.Partitions:
-        """The partitions of a table that has rows where this was counted; see ``partitions_for``."""
-        partitions = sinks.partitions_for(self.config.evaluation_date, self.counts, filled, most, few)
-        # Stored lists are of no experiment.
-        of_none = [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
-        return replace(partitions, emptied=[*partitions.emptied, *of_none])
 
 
 def run(
@@ -145,7 +63,7 @@ def run(
     if not isinstance(config, cfg.Config):
         raise ConfigError.of("no_config", kind=type(config).__name__)
     with eng.session_settings(spark, config.spark) as refused, words.counted_in(config.unit):
-        context = Context(spark, config, Steps(progress), refused, store_for, without, stored)
+        context = rec.Context(spark, config, rec.Steps(progress), refused, store_for, without, stored)
         entries = context.record.entries
         events = Events(entries, config) if store_for else Events.of(spark, config, entries)
         store = context.store
@@ -160,7 +78,7 @@ def run(
             events.fail([*context.checks, *(user_error.checks if user_error else ())])
             if user_error and "means" in context.record.entries:
                 progress("writing the page of what was not published")
-                results.write_unpublished(user_error, context.record, store, config)
+                results.write_unpublished(user_error, context)
             if user_error is None or user_error is error:  # raised from itself, it would lose its cause
                 raise
             raise user_error from error
@@ -199,7 +117,7 @@ def _user_error(error: BaseException, config: cfg.Config) -> RankmetricsError | 
 # ---- the steps
 
 
-def _tables_of(context: Context) -> road.Tables:
+def _tables_of(context: rec.Context) -> road.Tables:
     """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
     config, record, store = context.config, context.record, context.store
     store.check()
@@ -232,7 +150,7 @@ def _tables_of(context: Context) -> road.Tables:
     return tables
 
 
-def _evaluate(context: Context) -> Outcome:
+def _evaluate(context: rec.Context) -> Outcome:
     """Run every step, from reading to publishing."""
     config, steps, store = context.config, context.steps, context.store
     with steps("plan", "reading schemas"):
@@ -269,7 +187,7 @@ def _evaluate(context: Context) -> Outcome:
             warnings = sinks.publish(store, [*written.values()], entry, context.partitions("rows"))
         path = context.record.finish(store, warnings, context.withheld, context.checks)
         if context.withheld:
-            results.write_unpublished(context.withheld, context.record, store, config)
+            results.write_unpublished(context.withheld, context)
         return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
         store.discard(like=tables.rows)
@@ -278,7 +196,7 @@ def _evaluate(context: Context) -> Outcome:
 # ---- publish
 
 
-def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], pointers.Entry]:
+def staged_tables(context: rec.Context) -> tuple[dict[str, sinks.Written], pointers.Entry]:
     """Stage and check every table that follows from the users; return them, and what the pointer says of the run."""
     config, tables = context.config, context.tables
     users = _users(context)
@@ -291,14 +209,14 @@ def staged_tables(context: Context) -> tuple[dict[str, sinks.Written], pointers.
     return written, replace(entry, log=log_of(counts, written["user_metrics"].counts), unit=config.unit)
 
 
-def _users(context: Context) -> results.Users:
+def _users(context: rec.Context) -> results.Users:
     """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
     config, store, tables, earlier = context.config, context.store, context.tables, context.earlier
     with context.steps("users"):
         rows = tables.user_metrics
         if context.stored is not None:
             context.stored.refuse_other_values(store, rows)
-    users = results.Users.of(store, tables, config, earlier)
+    users = results.Users.of(context)
     if earlier.days is None or not results.reads_users_again(config):
         return users
 
@@ -310,7 +228,7 @@ def _users(context: Context) -> results.Users:
         return earlier.settled(store, config, staged)
 
 
-def _stage_tables(context: Context, users: results.Users) -> dict[str, sinks.Written]:
+def _stage_tables(context: rec.Context, users: results.Users) -> dict[str, sinks.Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
     store, tables, plan, counts = context.store, context.tables, context.tables.plan, context.counts
 
@@ -360,7 +278,7 @@ def _stage_tables(context: Context, users: results.Users) -> dict[str, sinks.Wri
 
 
 def _in_threads(
-    context: Context, rows: DataFrame, *works: Callable[[], dict[str, sinks.Written]]
+    context: rec.Context, rows: DataFrame, *works: Callable[[], dict[str, sinks.Written]]
 ) -> dict[str, sinks.Written]:
     """Run functions that read the users at the same time, if the engine can; return all their tables."""
     days = context.earlier.days
@@ -370,7 +288,7 @@ def _in_threads(
     return {name: table for tables in tables_of_works for name, table in tables.items()}
 
 
-def _stage_aggregates(context: Context, users: results.Users) -> dict[str, sinks.Written]:
+def _stage_aggregates(context: rec.Context, users: results.Users) -> dict[str, sinks.Written]:
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
     config, store, tables, counts = context.config, context.store, context.tables, context.counts
     with context.steps("sums"):
@@ -383,7 +301,7 @@ def _stage_aggregates(context: Context, users: results.Users) -> dict[str, sinks
             return {"experiment_metrics": store.write("experiment_metrics", rows, context.partitions("lists"))}
 
     def stage(users: results.Users) -> dict[str, sinks.Written]:
-        return {"comparisons": results.stage_comparisons(store, users, config.evaluation_date, counts)}
+        return {"comparisons": results.stage_comparisons(context, users)}
 
     def comparisons() -> dict[str, sinks.Written]:
         days = context.earlier.days if users.compared is users.table else None
@@ -401,7 +319,7 @@ def _stage_aggregates(context: Context, users: results.Users) -> dict[str, sinks
     return _in_threads(context, users.table.rows, *works)
 
 
-def _checked(context: Context, written: dict[str, sinks.Written], users: results.Users) -> sinks.Written:
+def _checked(context: rec.Context, written: dict[str, sinks.Written], users: results.Users) -> sinks.Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
@@ -433,7 +351,7 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
     record.entries[rec.DAYS_SEEN] = [*seen]
     record.warn_of(of_plan)
     context.checks += of_plan
-    staged = results.Staged(written, users, config, counts, context.earlier.days)
+    staged = results.Staged(context, written, users)
     of_tests, others = staged.checks(record, context.checks)
     context.checks = [*of_tests, *others]
     try:
@@ -449,12 +367,12 @@ def _checked(context: Context, written: dict[str, sinks.Written], users: results
     elif context.withheld:
         _withhold(context, staged, arms)
         record.entries["verdict"] = earlier.settled(store, config, verdict_of)
-    table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, context.counts)
+    table = results.stage_checks(context, users.table.rows, context.checks)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
 
 
-def _withhold(context: Context, staged: results.Staged, arms: set[str]) -> None:
+def _withhold(context: rec.Context, staged: results.Staged, arms: set[str]) -> None:
     """Take experiments out of what will be published; the record keeps their numbers."""
     staged.add_numbers(context.record, arms)
     staged.written.update({name: table.without(arms) for name, table in staged.written.items()})
@@ -481,8 +399,8 @@ def from_users(
         store_for: Makes what is staged to, and reads other days.
     """
     with eng.session_settings(spark, config.spark) as refused, words.counted_in(config.unit):
-        context = Context(spark, config, Steps(lambda text: None), refused, store_for)
-        store, date = context.store, config.evaluation_date
+        context = rec.Context(spark, config, rec.Steps(lambda text: None), refused, store_for)
+        store = context.store
         store.check()
         context.tables = replace(rec.tables_on_record(spark, config, recorded), keep=store.stage, assigned=None)
         vars(context.tables)["user_metrics"] = users
@@ -490,7 +408,7 @@ def from_users(
         context.earlier = Earlier.of(store, config)
         of_users = _users(context)
         written = _stage_aggregates(context, of_users)
-        staged = results.Staged(written, of_users, config, context.counts, context.earlier.days)
+        staged = results.Staged(context, written, of_users)
         of_tests, others = staged.checks(Record({**recorded}), ())
-        written["checks"] = results.stage_checks(store, users, [*of_tests, *others], date, context.counts)
+        written["checks"] = results.stage_checks(context, users, [*of_tests, *others])
         return written, context.record

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, gates, report as rep, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError, said
+from rankmetrics_spark.job import record as rec
 from rankmetrics_spark.job.earlier import Earlier
-from rankmetrics_spark.job.record import DAYS_SEEN, Record, counts_on_record, pages_of, tables_on_record
 from rankmetrics_spark.job.verifying import as_seen, rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer, Pointers
 
@@ -129,7 +129,9 @@ class _Output:
     def seen_by(self, date: str) -> set[str]:
         """The other days that the runs of a date have read."""
         records = [self.records.get(entry.run_id, {}) for entry in self.pointers[date].entries]
-        return {day for each in records for day in (*each.get(DAYS_SEEN, ()), *each.get("period", {}).get("days", ()))}
+        return {
+            day for each in records for day in (*each.get(rec.DAYS_SEEN, ()), *each.get("period", {}).get("days", ()))
+        }
 
     def erase(self, date: str) -> None:
         """Stage what becomes of each run of a date, then publish all of them."""
@@ -140,7 +142,7 @@ class _Output:
             runs = [self._without_users(store, pointer, entry) for entry in pointer.entries]
             store.claim(sinks.Partitions(date, sorted(pointer.run_of(), key=str)))
             # The page of the newest run with this file may show the lists of a user.
-            for file, run in pages_of(self.records).items():
+            for file, run in rec.pages_of(self.records).items():
                 if run in pointer.run_of().values():
                     Path(file).unlink()
                     self.pages[file] = date
@@ -189,16 +191,16 @@ class _Output:
         Raises:
             RankmetricsError: They cannot be derived.
         """
-        from rankmetrics_spark.job import Context, Steps, staged_tables
+        from rankmetrics_spark.job import staged_tables
 
         config = self._config(entry, date, record, stored["user_metrics"])
-        days = {*record.get(DAYS_SEEN, ())} - {date}
+        days = {*record.get(rec.DAYS_SEEN, ())} - {date}
         store.seen = partial(as_seen, date=date, run=entry.run_id, days=days)
         with eng.session_settings(self.spark, config.spark) as refused:
-            tables = replace(tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
+            tables = replace(rec.tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))
             users, of_faulty = (_of_ids(rows, self.ids, "left_semi") for rows in (stored["user_metrics"], faulty))
-            known = counts_on_record(record)
+            known = rec.counts_on_record(record)
             counts = {name: n for name, n in known.items() if (name or None) in entry.experiments}
             left, stay = gates.without_users(counts, users, of_faulty, tables.plan)
             record["experiments"] = {name: n for name, n in known.items() if name not in counts} | left
@@ -212,8 +214,8 @@ class _Output:
                 return replace(entry, experiments=(), tables={}), {}
             rows, left_out = store.stage(store.others(stored["user_metrics"]), "others"), store.others(faulty)
             vars(tables).update(user_metrics=rows, within_segments=(), quarantine=left_out, rejected=left_out)
-            context = Context(self.spark, config, Steps(lambda text: None), refused, failed=[])
-            vars(context).update(record=Record(record), store=store, tables=tables, counts=left)
+            context = rec.Context(self.spark, config, rec.Steps(lambda text: None), refused, failed=[])
+            vars(context).update(record=rec.Record(record), store=store, tables=tables, counts=left)
             earlier = [self.records[run] for run in sorted(self.records, reverse=True) if run < entry.run_id]
             quality = record["quality"] = gates.rates_without_users(record["quality"], left, stay)
             before = sinks.earlier_quality(earlier, quality["rates"]) if "previous" in quality else {}

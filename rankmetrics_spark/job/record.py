@@ -1,6 +1,4 @@
-"""What a run leaves behind: its record (config, inputs, counts, written tables, verdict), and its tables, read back."""
-
-from __future__ import annotations
+"""What the steps of a run share; its record (config, inputs, counts, tables, verdict), and its tables, read back."""
 
 import hashlib
 import json
@@ -8,24 +6,28 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
 from rankmetrics_spark import config as cfg, engines as eng, gates, metrics as mx, pipeline, report as rep, road, sinks
-from rankmetrics_spark.errors import InputError, RankmetricsError, first_sentence, without_secrets
+from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, first_sentence, without_secrets
+from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.pointers import Pointer, record_path, unpublished
 from rankmetrics_spark.schemas import DATE, FAIL, NULL_PARTITION, OK, RUN, WARN, Check, quoted, rows_of
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.job.recomputing import StoredDay
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 #: Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id.
@@ -50,7 +52,7 @@ class Record:
     _started: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def open(cls, config: cfg.Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
+    def open(cls, config: cfg.Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> "Record":
         """Start the record of a run."""
         started = datetime.now(timezone.utc)
         # In the order of runs, even of several in one second: microseconds first, since they have five digits.
@@ -177,6 +179,89 @@ class Record:
                 "message": without_secrets(message),
             }
         self.entries["total_seconds"] = round(time.monotonic() - self._started, 3)
+
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Steps:
+    """Times the steps of a run and reports them to the caller; ``rows`` are evaluated, 0 until they are counted."""
+
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
+
+    @contextmanager
+    def __call__(self, name: str, text: str = "") -> Iterator[None]:
+        """Time a step and report its text; a step without text is part of the last reported one."""
+        if text:
+            self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 3)
+
+
+@dataclass
+class Context:
+    """What the steps of a run share.
+
+    Attributes:
+        spark: The session.
+        config: What to evaluate.
+        steps: How long each step took.
+        refused: Settings of the config that the session does not take.
+        store_for: See ``run``.
+        without: See ``run``.
+        stored: See ``run``.
+        earlier: What other runs have published that the comparisons read; known after the plan.
+        checks: What was checked so far.
+        tables: The tables of the evaluation; known after the plan.
+        counts: What was counted, per experiment; known after the pass over the input.
+        withheld: Says which tests are not published, if their own gates have failed.
+        failed: What gates say that have failed, where that ends nothing; None where it ends the run.
+    """
+
+    spark: SparkSession
+    config: cfg.Config
+    steps: Steps
+    refused: list[str]
+    store_for: Callable[[str], sinks.Store] | None = None
+    without: DataFrame | None = None
+    stored: "StoredDay | None" = None
+    earlier: Earlier = field(default_factory=Earlier)
+    checks: list[Check] = field(default_factory=list)
+    tables: road.Tables = field(init=False)
+    counts: gates.Counts = field(init=False)
+    withheld: MetricGateError | None = None
+    failed: list[str] | None = None
+
+    @cached_property
+    def convention(self) -> tuple[str, str]:
+        """Name and hash of the convention."""
+        return self.config.convention.name, self.config.convention.digest()
+
+    @cached_property
+    def record(self) -> Record:
+        """The record of this run."""
+        engine, more = eng.engine_of(self.spark), {"refused_settings": self.refused, "seconds": self.steps.seconds}
+        versions = {"spark": self.spark.version} | ({"sail": eng.version_of(self.spark)} if engine == "sail" else {})
+        return Record.open(self.config, engine, versions, more)
+
+    @cached_property
+    def store(self) -> sinks.Store:
+        """Where this run writes."""
+        if self.store_for is not None:
+            return self.store_for(self.record.run_id)
+        return sinks.store_of(self.spark, self.config.sink, self.record.run_id, self.config.spark)
+
+    def partitions(self, filled: str, most: int = 1, few: bool = True, counts: Any = None) -> sinks.Partitions:
+        """The partitions of a table that has rows where this was counted, in the log or in ``counts``."""
+        known = self.counts if counts is None else counts
+        partitions = sinks.partitions_for(self.config.evaluation_date, known, filled, most, few)
+        # Stored lists are of no experiment.
+        of_none = [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
+        return replace(partitions, emptied=[*partitions.emptied, *of_none])
 
 
 @dataclass(frozen=True, repr=False)

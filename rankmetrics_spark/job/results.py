@@ -13,12 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import comparison, engines as eng, errors as err, pipeline, report as rep, road, schemas as sch
-from rankmetrics_spark.config import Comparison, Config, Days, check_experiments, of_test
+from rankmetrics_spark.config import Comparison, Config, check_experiments, of_test
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
 from rankmetrics_spark.job import record as rec, registering
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
 from rankmetrics_spark.pointers import Compared, Pointers
-from rankmetrics_spark.sinks import Partitions, Store, Written, partitions_for
+from rankmetrics_spark.sinks import Partitions, Store, Written
 
 #: Rows of a table that are read for the verdict and for the checks.
 MOST_ROWS = 100_000
@@ -123,11 +123,12 @@ class Users:
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, tables: road.Tables, config: Config, earlier: Earlier) -> "Users":
+    def of(cls, context: rec.Context) -> "Users":
         """Return the users of the day of a run."""
+        tables, config = context.tables, context.config
         # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
-        before = tables.plan.public_covariate or cuped_rows(store, config, tables)
-        table = replace(pipeline.compared_users(tables, before), looks=earlier.looks)
+        before = tables.plan.public_covariate or cuped_rows(context.store, config, tables)
+        table = replace(pipeline.compared_users(tables, before), looks=context.earlier.looks)
         return cls(table, table, config.comparison)
 
     def over(self, earlier: Earlier, tables: road.Tables, stage: road.Keep = lambda rows, name: rows) -> "Users":
@@ -153,13 +154,14 @@ def averages(users: Users, tables: road.Tables) -> DataFrame:
     return comparison.with_bootstrap_intervals(means, users.request, users.sums)
 
 
-def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
+def stage_comparisons(context: rec.Context, users: Users) -> Written:
     """Stage ``comparisons``; nothing is published."""
-    candidates_with_lists = {name for _, named in _pairs(users.request, counts, users.table.by_test) for name in named}
-    counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
+    pairs = _pairs(users.request, context.counts, users.table.by_test)
+    candidates_with_lists = {name for _, named in pairs for name in named}
+    counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in context.counts}
     sums = users.sums if users.compared is users.table else None
     rows = comparison.comparisons(users.compared, users.request, sums)
-    return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
+    return context.store.write("comparisons", rows, context.partitions("compared", counts=counts_by_name))
 
 
 def cuped_rows(store: Store, config: Config, tables: road.Tables | None = None) -> DataFrame | None:
@@ -217,18 +219,14 @@ class Staged:
     """The staged tables of a run, as the checks read them.
 
     Attributes:
+        context: What the steps of the run share.
         written: Table -> what was staged.
         users: The users, for comparisons that the staged ones lack.
-        config: The config.
-        counts: What was counted, per experiment.
-        days: The days of the period, if there is one.
     """
 
+    context: rec.Context
     written: dict[str, Written]
     users: Users
-    config: Config
-    counts: Counts
-    days: Days | None
 
     def rows(self, table: str, segments: set[str], baseline: str | None = None) -> Rows:
         """The rows of some segments, against one baseline or all; none if there is no such table."""
@@ -248,13 +246,14 @@ class Staged:
         with lists must meet every limit of a gate. An experiment without a row, for example without users in the
         segment, fails.
         """
-        gates, request = self.config.every_gate, self.config.comparison
+        config, counts = self.context.config, self.context.counts
+        gates, request = config.every_gate, config.comparison
         segments = {gate.segment for gate in gates}
-        names = [str(name) for name, count in self.counts.items() if count["lists"]]
+        names = [str(name) for name, count in counts.items() if count["lists"]]
         by_test = self.users.table.by_test
         candidates = [
             arm
-            for own, arms in parts_of(request, self.counts, by_test).values()
+            for own, arms in parts_of(request, counts, by_test).values()
             for arm in own.candidates or map(str, arms)
             if arm != own.baseline and (own.is_requested or not by_test)
         ]
@@ -272,27 +271,28 @@ class Staged:
                 every = replace(request, min_users=0, wilcoxon=False, randomization=None, bootstrap=None, aa_check=None)
                 rows = _read(comparison.comparisons(self.users.compared, every), segments, baseline)
                 compared += [row for row in rows if key(row) not in known]
-        of_gates = gate_checks(self.config.gates, means, compared, names, candidates)
+        of_gates = gate_checks(config.gates, means, compared, names, candidates)
         of_tests: list[sch.Check] = []
-        for test, own in self.config.tests.items():
+        for test, own in config.tests.items():
             limits = [replace(gate, experiment=gate.experiment and f"{test}:{gate.experiment}") for gate in own.gates]
             arms, pairs = ([name for name in known if _test_of(name) == test] for known in (names, candidates))
             of_arms = [[row for row in every if row[sch.EXPERIMENT] in arms] for every in (means, compared)]
             of_tests += gate_checks(limits, of_arms[0], of_arms[1], arms, pairs or arms) if arms else []
         of_tables = rep.check_rows(self.figures(record), earlier)
         # One of several tests is no reason to withhold the others: it has no verdict, and its rows say why.
-        if self.config.quality.on_broken_split == "fail" and not by_test:
+        if config.quality.on_broken_split == "fail" and not by_test:
             of_tables = [replace(row, status=sch.FAIL) if _is_broken_split(row) else row for row in of_tables]
         return of_tests, [*of_gates, *earlier, *of_tables]
 
     def figures(self, record: rec.Record) -> rep.Figures:
         """Means and comparisons of all users, with the record so far."""
         means, compared = (self.rows(table, {sch.EVERYONE}) for table in ("experiment_metrics", "comparisons"))
-        return rep.Figures(rep.period_means(means, compared), compared, record=record.entries, days=self.days)
+        days = self.context.earlier.days
+        return rep.Figures(rep.period_means(means, compared), compared, record=record.entries, days=days)
 
     def add_numbers(self, record: rec.Record, arms: Collection[str] = ()) -> None:
         """Put means and comparisons, of all experiments or these, and of the segments of gates, into the record."""
-        segments = {sch.EVERYONE, *(gate.segment for gate in self.config.every_gate)}
+        segments = {sch.EVERYONE, *(gate.segment for gate in self.context.config.every_gate)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
             rows = sorted(self.rows(table, segments), key=lambda row: row[sch.SEGMENT] != sch.EVERYONE)
             rows = [row for row in rows if not arms or row[sch.EXPERIMENT] in arms]
@@ -355,45 +355,42 @@ def withheld_arms(checks: Sequence[sch.Check], counts: Counts) -> tuple[set[str]
     return arms, err.MetricGateError(f"{text}; {what}") if failed else None
 
 
-def stage_checks(store: Store, rows: DataFrame, checks: Sequence[sch.Check], date: str, counts: Counts) -> Written:
+def stage_checks(context: rec.Context, rows: DataFrame, checks: Sequence[sch.Check]) -> Written:
     """Stage the table ``checks``; nothing is published.
 
     Args:
-        store: Where.
+        context: What the steps of the run share.
         rows: Any table of the run, for its session.
         checks: The rows.
-        date: Evaluation date.
-        counts: What was counted, per experiment.
     """
     names = {check.experiment for check in checks}
-    filled = {name: {"checks": int(name in names and bool(name))} for name in counts}
+    filled = {name: {"checks": int(name in names and bool(name))} for name in context.counts}
     of_experiments = [check for check in checks if check.experiment in filled and check.experiment]
     values = [[*row.values()] for row in sch.rows_of(of_experiments)]
     kinds = {"string": T.StringType(), "double": T.DoubleType()}
     schema = T.StructType([T.StructField(name, kinds[kind]) for name, kind in sch.CHECK_COLUMNS.items()])
     table = rows.sparkSession.createDataFrame(values, schema)
-    return store.write("checks", table, partitions_for(date, filled, "checks", max(1, len(values))))
+    return context.store.write("checks", table, context.partitions("checks", max(1, len(values)), counts=filled))
 
 
-def write_unpublished(error: err.RankmetricsError, record: rec.Record, store: Store, config: Config) -> None:
+def write_unpublished(error: err.RankmetricsError, context: rec.Context) -> None:
     """Give the error its record, and write the page of what was not published, if its libraries are there.
 
     The record is written by now, and nothing else is: a run that is killed here has lost at most this page, or its
     digest.
     """
-    error.record = record.entries
-    if record.entries["outcome"] == "done":  # its verdict is about the tests that are published
-        error.record = record.entries | {"verdict": []}
+    error.record = entries = context.record.entries
+    if entries["outcome"] == "done":  # its verdict is about the tests that are published
+        error.record = entries | {"verdict": []}
     with suppress(Exception):  # the gate that failed is what matters
         if rep.has_page_libraries():
-            entries = record.entries
             means, compared = entries["means"], entries["comparisons"]
             without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
             without["outcome"] = "failed"  # also of a run that has published other tests
             figures = rep.Figures(rep.period_means(means, compared), compared, record=without, checks=entries["checks"])
-            path = store.write_page(rep.page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
-            if path is None and config.report.file:
-                error.page = str(rep.write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
+            path = context.store.write_page(rep.page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
+            if path is None and (file := context.config.report.file):
+                error.page = str(rep.write_page(figures, Path(file).with_suffix(".not_published.html")))
             elif path:
                 error.page = path
-                store.record(entries)  # again, with the digest of the page
+                context.store.record(entries)  # again, with the digest of the page

@@ -8,6 +8,7 @@ from .lists import by_score as by_score
 from .lists import entries_of as entries_of
 from .lists import flat as flat
 from .lists import ints as ints
+from .lists import no_pool as no_pool
 from .lists import without_repeats as without_repeats
 from .packings import GRADES as GRADES
 from .packings import HASHES as HASHES
@@ -25,7 +26,6 @@ from .packings import Stored as Stored
 from .packings import entry as entry
 from .packings import item_words as item_words
 from .packings import no_item_repeats as no_item_repeats
-from .packings import no_pool as no_pool
 from .packings import rank_may_repeat as rank_may_repeat
 from .packings import recheck_of as recheck_of
 from .scores import COUNTS as COUNTS

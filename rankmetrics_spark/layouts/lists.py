@@ -3,8 +3,6 @@
 This runs inside the Python workers, without a loop over lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -58,7 +56,7 @@ class RankedLists:
     n_tied: mx.Ints
     hash: mx.Ints | None = None
     all_rows_seen: mx.Bools | None = None
-    intents: EntryIntents | None = None
+    intents: "EntryIntents | None" = None
     list_hash: mx.Ints | None = None
     ranked_by: mx.Floats | None = None
 
@@ -101,7 +99,7 @@ class Packing:
     condition: str = ""
 
     @classmethod
-    def of_entries(cls, item_hash: str, entry: Mapping[str, str], condition: str = "", **more: Any) -> Packing:
+    def of_entries(cls, item_hash: str, entry: Mapping[str, str], condition: str = "", **more: Any) -> "Packing":
         """Rows that travel one by one, and their number, with ``more`` aggregates, evidence or flags."""
         row = ", ".join(sql if sql == name else f"{sql} AS {name}" for name, sql in entry.items())
         chosen = f" AND ({condition})" if condition else ""
@@ -168,7 +166,7 @@ class Entries:
         assert self.score is not None
         return self.score if self.exact is None else self.exact.astype(np.float64)
 
-    def take(self, index: mx.Array) -> Entries:
+    def take(self, index: mx.Array) -> "Entries":
         """The entries of an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
         of_batch = {name: values.pop(name) for name in ("text", "intents")}
@@ -383,3 +381,8 @@ _TIE_KEYS: dict[str, Callable[[Entries], mx.Array]] = {
     "best": _highest_grade_first,
     "worst": lambda entries: -_highest_grade_first(entries),
 }
+
+
+def no_pool() -> tuple[mx.Ints, mx.Floats]:
+    """The judged items of a batch that has none yet."""
+    return np.empty(0, np.int64), np.empty(0)

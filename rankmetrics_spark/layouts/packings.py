@@ -122,11 +122,6 @@ _PLANES = {
 }
 
 
-def no_pool() -> tuple[mx.Ints, mx.Floats]:
-    """The judged items of a batch that has none yet."""
-    return np.empty(0, np.int64), np.empty(0)
-
-
 @dataclass(frozen=True)
 class Masks:
     """Relevant rows as bits of integers; see the module for what fits.
@@ -157,7 +152,7 @@ class Masks:
         bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
         row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
         grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
-        batch = mx.Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
+        batch = mx.Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *li.no_pool())
         none = np.zeros(len(sizes), np.int64)
         return li.RankedLists(batch, none, none)
 
@@ -210,7 +205,7 @@ def _ranked_lists(
     rows, n_repeated = li.without_repeats(entries, len(sizes), reading)
     rows = li.by_position(rows)
     rank = np.asarray(rows.position, np.int64)
-    batch = mx.Batch(len(sizes), rows.list, rank, rows.grade, sizes - n_repeated, *no_pool())
+    batch = mx.Batch(len(sizes), rows.list, rank, rows.grade, sizes - n_repeated, *li.no_pool())
     n_tied = np.zeros(len(sizes), np.int64)
     return li.RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
 
@@ -265,7 +260,7 @@ class Rows:
             at = np.flatnonzero(rows.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
             ranked = rows.take(order[at])
             rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
-        batch = mx.Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
+        batch = mx.Batch(size, ranked.list, rank, ranked.grade, sizes, *li.no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
         list_hash = scores.hashed_lists(entries, size, reading) if reading.hashed_to else None
@@ -400,7 +395,7 @@ class Stored:
         # Places stand for the texts of items: they have the same order.
         places, own, row = of.get(sch.ITEM_PLACES), of.get(sch.INTENTS), np.arange(len(index))
         entries = li.Entries(index, items, grades, None, score, exact, row, places, own)
-        batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *no_pool(), score=score)
+        batch = mx.Batch(len(sizes), index, li.ints(ranks), grades, sizes, *li.no_pool(), score=score)
         batch = with_tie_groups(batch, entries, reading.convention)
         list_hash = li.ints(columns[self.list_hash]) if self.list_hash else None
         ranked_by = None if score is None else entries.ranked_by

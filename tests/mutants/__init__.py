@@ -86,7 +86,7 @@ def _faults(mutant: Mutant) -> Iterable[str]:
         yield f"engine is {mutant.engine!r}; allowed: {', '.join(ENGINES)}"
     if not mutant.tests:
         yield "no test is named"
-    yield from (f"there is no test {test}" for test in mutant.tests if not _is_test(test))
+    yield from (f"there is no test {test}" for test in mutant.tests if not is_test(test))
     file = ROOT / mutant.file
     if not file.is_file():
         yield f"there is no file {mutant.file}"
@@ -121,7 +121,7 @@ def _starts(text: str) -> list[int]:
             for node in ast.parse(text).body]  # fmt: skip
 
 
-def _is_test(test: str) -> bool:
+def is_test(test: str) -> bool:
     """A file, or a function of it: ``path::name``, ``path::name[case]``, or a doctest ``path::module.name``."""
     path, _, function = test.partition("[")[0].partition("::")
     if not (ROOT / path).is_file():

@@ -67,18 +67,10 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     sound = [("q", float(i), *row[2:]) for i, name in enumerate(EXACT) for row in rows_of({name: EXACT[name]})]
     sound = [(query, item, float(rank), float(click)) for query, item, rank, click in sound]
     faulty = [
-        (None, 0.0, 1.0, 1.0),
-        ("q", None, 1.0, 1.0),
-        ("q", float("nan"), 1.0, 1.0),
-        ("q", 0.0, None, 1.0),
-        ("q", 0.0, 1.5, 1.0),
-        ("q", 0.0, 0.0, 1.0),
-        ("q", 0.0, float("nan"), 1.0),
-        ("q", 0.0, 1e30, 1.0),
-        ("q", 0.0, 1.0, None),
-        ("q", 0.0, 1.0, float("nan")),
-        ("q", 0.0, 1.0, float("inf")),
-    ]
+        (None, 0.0, 1.0, 1.0), ("q", None, 1.0, 1.0), ("q", float("nan"), 1.0, 1.0), ("q", 0.0, None, 1.0),
+        ("q", 0.0, 1.5, 1.0), ("q", 0.0, 0.0, 1.0), ("q", 0.0, float("nan"), 1.0), ("q", 0.0, 1e30, 1.0),
+        ("q", 0.0, 1.0, None), ("q", 0.0, 1.0, float("nan")), ("q", 0.0, 1.0, float("inf")),
+    ]  # fmt: skip
     columns = {"position": "slot", "relevance": "clicked", "user": "nobody"}
     clean, dirty = (
         records(propensities(spark.createDataFrame(rows, schema), columns=columns, replicates=99))

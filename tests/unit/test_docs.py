@@ -129,7 +129,7 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^(test-[a-z0-9]+):", makefile, re.MULTILINE)) - {"test-all"}
     assert re.search(r"^test-all: .*\n\t@CI_TURN=all \.ci/run\n\t@\$\(MAKE\) test-soak$", makefile, re.MULTILINE)
-    always = {"test-matrix", "test-slow", "test-spark", "test-verified"}
+    always = {"test-long", "test-matrix", "test-slow", "test-spark", "test-verified"}
     by_hand = {"test-soak"}
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     assert {target for turn in turns for target in turn} | always | by_hand == targets

@@ -13,20 +13,10 @@ from tests.helpers.messages import json_cases, messages
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
 DROP = {
-    "experiment_id": "b",
-    "baseline": "a",
-    "segment": "all",
-    "metric": "ndcg@10",
-    "difference": -0.02,
-    "ci_low": -0.03,
-    "ci_high": -0.01,
-    "relative_difference": -0.04,
-    "relative_ci_low": -0.06,
-    "relative_ci_high": -0.02,
-    "mean_baseline": 0.5,
-    "mean_candidate": 0.48,
-    "p_adjusted": 0.2,
-}
+    "experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02, "ci_low": -0.03,
+    "ci_high": -0.01, "relative_difference": -0.04, "relative_ci_low": -0.06, "relative_ci_high": -0.02,
+    "mean_baseline": 0.5, "mean_candidate": 0.48, "p_adjusted": 0.2,
+}  # fmt: skip
 
 
 def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[str, Any] | None = None) -> list[str]:

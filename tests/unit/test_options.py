@@ -10,11 +10,11 @@ import click
 import pytest
 
 from rankmetrics_spark.cli import main
-from rankmetrics_spark.config import Comparison, Options, Section, Setting, described, description
+from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
 from rankmetrics_spark.studies.weighting import off_policy
 from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
-from tests.options_page import CALLS, updated
+from tests.options_page import CALLS, known, updated
 
 TABLES = {"self", "impressions", "judgements", "machine_judgements", "events", "assignments", "tests", "user_metrics",
           "before", "dates"}  # fmt: skip
@@ -27,6 +27,9 @@ ELSEWHERE = {
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""
 
 
+SETTINGS = description()
+
+
 def names(cls: type[Section]) -> set[str]:
     return {spec.name for spec in fields(cls)} - ELSEWHERE[cls.__name__]
 
@@ -35,7 +38,7 @@ def settings_of(sections: tuple[type[Section], ...]) -> dict[str, tuple[type[Sec
     """Keyword -> its section and setting; the first section wins."""
     result: dict[str, tuple[type[Section], Setting]] = {}
     for cls in sections:
-        for setting in described(cls):
+        for setting in known(cls):
             if setting.name in names(cls) and (cls is Options or setting.path.rpartition(".")[0] == cls.at):
                 result.setdefault(setting.name, (cls, setting))
     return result
@@ -75,9 +78,8 @@ def test_off_policy_has_the_defaults_of_evaluate(name: str) -> None:
     assert getattr(Options.read({name: default}), name) == getattr(Options(), name)
 
 
-@pytest.mark.parametrize("name", description())
-def test_every_setting_says_in_one_line_what_it_does(name: str) -> None:
-    setting = description()[name]
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_says_in_one_line_what_it_does(setting: Setting) -> None:
     assert re.fullmatch(r"[A-Z`].{10,110}\.", setting.help), setting.help
     assert setting.allowed and setting.type
 
@@ -108,7 +110,7 @@ def test_an_option_of_a_command_has_a_help_and_the_words_and_the_default_of_its_
         assert isinstance(option, click.Option)
         assert option.help or option.name in KEYS, option.name
         if option.name in KEYS:
-            setting = description()[KEYS[option.name]]
+            setting = SETTINGS[KEYS[option.name]]
             if isinstance(option.type, click.Choice):
                 assert set(option.type.choices) <= set(setting.allowed.split(", ")), option.name
             if option.name == "pairs":

@@ -21,17 +21,9 @@ def breaches(result: Findings, limits: Limits, level: str) -> list[str]:
 
 
 COUNTS = {
-    "rows": 40,
-    "evaluated": 32,
-    "repeated": 8,
-    "tied": 4,
-    "lists": 10,
-    "gaps": 1,
-    "short": 5,
-    "no_relevant": 2,
-    "judged_lists": 7,
-    "graded_lists": 6,
-}
+    "rows": 40, "evaluated": 32, "repeated": 8, "tied": 4, "lists": 10, "gaps": 1, "short": 5, "no_relevant": 2,
+    "judged_lists": 7, "graded_lists": 6,
+}  # fmt: skip
 
 
 def test_a_rate_is_a_share_of_rows_or_of_lists() -> None:

@@ -13,8 +13,9 @@ from hypothesis import settings
 from packaging.requirements import Requirement
 
 from rankmetrics_spark.errors import PACKAGES
-from tests.conftest import shows
+from tests.conftest import LONG, is_long, shows
 from tests.helpers.commands import ROOT, ran
+from tests.mutants import is_test
 
 READER = "def test_reads(shared_data):\n    assert shared_data.is_dir()\n"
 
@@ -28,7 +29,8 @@ def test_a_test_without_reference_data_is_skipped_by_hand_and_fails_if_every_cha
     # A checkout without a folder of reference data beside it.
     tests = tmp_path / "checkout" / "tests"
     tests.mkdir(parents=True)
-    (tests / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    for name in ("conftest.py", "long.txt"):
+        (tests / name).write_text((ROOT / "tests" / name).read_text())
     (tests / "test_reader.py").write_text(READER)
     (tests.parent / "pytest.ini").write_text("[pytest]\n")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -110,7 +112,7 @@ def is_shown(markers: set[str], **options: object) -> bool:
 
 
 def test_slow_tests_run_in_a_target_of_their_own_in_the_odd_turns_and_only_there() -> None:
-    assert pytest_runs("test-slow") == [f"{run} --slow -m slow" for run in pytest_runs("test")]
+    assert pytest_runs("test-slow") == [run.replace('-m "not long"', "--slow -m slow") for run in pytest_runs("test")]
     assert (ROOT / ".ci" / "run").read_text().count("\n        make test-slow\n") == 1
     assert is_shown({"slow"}, engine="spark", slow=True)
     assert not any(is_shown({"slow"}, **options) for options in ({"engine": "spark"}, {"engine": "sail"}))
@@ -118,7 +120,14 @@ def test_slow_tests_run_in_a_target_of_their_own_in_the_odd_turns_and_only_there
 
 def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
-    assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
+    runs = [f"{two} --only-spark{{}}", f"{two} --engine sail tests/spark"]
+    assert pytest_runs("test") == [f'{run.format("")} -m "not long"' for run in runs]
+    # No test without an engine is long; CI runs both on every change.
+    assert pytest_runs("test-long") == [f"{run.format(' tests/spark')} -m long" for run in runs]
+    assert "\nmake test\nmake test-long\n" in (ROOT / ".ci" / "run").read_text()
+    for *of_spark, name in LONG:
+        assert of_spark in ([], ["spark"]) and is_test(name), name
+        assert is_long(f"{name}[a case]", True) and is_long(name, False) != bool(of_spark), name
     # Slow tests run on the Sparks of test-matrix, and in make test-slow.
     assert pytest_runs("test-spark") == [f'{two} -m "not program" tests/spark']
     assert pytest_runs("test-programs") == ["--slow tests/spark -m program"]
