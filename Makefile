@@ -278,8 +278,8 @@ bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M 
 	@$(BIN)/python -m tests.benchmarks.sizing --check
 	@$(BIN)/python -m tests.benchmarks.wide --of rows
 
-bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, query plan and ratios of CPU seconds (about three minutes)
-	@$(BIN)/python -m tests.benchmarks.run --small
+bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, query plan and CPU seconds beside those of the accepted commit (about four minutes); AGAINST=COMMIT names another
+	@$(BIN)/python -m tests.benchmarks.run --small $(if $(AGAINST),--against '$(AGAINST)')
 
 docs: $(call ENVIRONMENT,docs) .venvs/laptop/tools ## run the notebook of the first hour, and build the user guide and the API reference into out/docs
 	@.venvs/laptop/bin/python -m pytest -q --engine sail tests/spark/test_notebook.py -k first_hour

@@ -31,8 +31,8 @@ def cores(root: Path = _ROOT) -> int:
 
 def memory(root: Path = _ROOT) -> int:
     """Bytes of memory that this process and those beside it may have."""
-    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
-    limits = [size for name in names for sizes in _limits(root, name) for size in sizes]
+    of_groups = (_limits(root, name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes"))
+    limits = [size for groups in of_groups for sizes in groups for size in sizes]
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
 
 
@@ -58,11 +58,10 @@ def roomy_folder(root: Path = _ROOT) -> Path:
 
 def _room(folder: Path, root: Path) -> int:
     """Free bytes of a folder; none where they would be memory, as in many a /tmp, or may not be used."""
-    kinds = {}
+    path, kinds = folder.resolve(), {}
     with suppress(OSError):
         mounts = (root / "proc/self/mounts").read_text().splitlines()
         kinds = {Path(point): kind for _, point, kind, *_ in map(str.split, mounts)}
-    path = folder.resolve()
     kind = next((kinds[each] for each in (path, *path.parents) if each in kinds), "")
     usable = kind not in ("tmpfs", "ramfs") and os.access(path, os.W_OK | os.X_OK)
     return shutil.disk_usage(path).free if usable else 0

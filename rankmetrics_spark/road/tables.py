@@ -425,7 +425,7 @@ class Tables:
         none = {sch.N_ROWS: "0L", sch.ENTRIES: NO_ENTRIES, sch.TOP: "0L", sch.N_NEGATIVE: "0L"}
         empty = others.selectExpr("*", *(f"{sql} AS {name}" for name, sql in none.items()))
         columns = sch.Columns(item=True, position=True, score=False, relevance=True)
-        by_position = replace(plan.scoring, by_position=True)
+        by_position = replace(plan.scoring, by_position=True, stored=False)  # they are no lists
         lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
         unseen = scoring.per_user(lists, columns, by_position).withColumn(sch.N_LISTS, F.lit(0).cast("bigint"))
         return members.unionByName(unseen.where(with_unseen), allowMissingColumns=True)

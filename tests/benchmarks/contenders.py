@@ -122,13 +122,14 @@ class OutOfProcess(Contender):
     """A peer in a separate process that lives for all rounds.
 
     ``module`` names its module and, behind a colon, its function (``run``). ``environment`` names its package list, if
-    any; ``python`` is that of an environment that exists already.
+    any; ``python`` is that of an environment that exists already; ``package`` is where the project's package is.
     """
 
     module: str = ""
     environment: str = ""
     python: str = sys.executable
     folder: Path = Path("out/bench")
+    package: Path = ROOT
     server: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     @property
@@ -143,8 +144,8 @@ class OutOfProcess(Contender):
             stdout=subprocess.PIPE,
             stderr=self.log.open("w"),
             text=True,
-            cwd=ROOT,
-            env=peer_environment(python),
+            cwd=self.package,
+            env=peer_environment(python) | {"PYTHONPATH": f"{self.package}{os.pathsep}{ROOT}"},
         )
         self._ask("prepare", path)
 

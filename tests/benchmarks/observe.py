@@ -69,18 +69,19 @@ def memory(pid: int | None = None, every: float = 0.2, with_root: bool = False) 
 
 
 def cpu_seconds(pid: int | None = None) -> float:
-    """CPU seconds so far of the children of a process; without ``pid``, of those of this one and the calling thread."""
-    total = 0.0 if pid else time.thread_time()
-    for process in psutil.Process(pid).children(recursive=True):
-        with suppress(psutil.Error):
-            # Includes the children that have ended.
-            total += sum(process.cpu_times()[:4])
+    """CPU seconds so far of what a process has started; without ``pid``, what this one has, and the calling thread."""
+    root = psutil.Process(pid)
+    total = (0.0 if pid else time.thread_time()) + sum(root.cpu_times()[2:4])
+    for process in root.children(recursive=True):
+        with suppress(psutil.Error, OSError):
+            # The clock of all of its threads (finer than the system's ticks), and its children that have ended.
+            total += time.clock_gettime(~process.pid << 3 | 2) + sum(process.cpu_times()[2:4])
     return total
 
 
 def cpu_seconds_of_all() -> float:
     """CPU seconds so far of this process, all of its threads, and all below it, also those that have ended."""
-    return sum(psutil.Process().cpu_times()[:4]) + cpu_seconds(os.getpid())
+    return time.process_time() + cpu_seconds(os.getpid())
 
 
 @dataclass

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
-from tests.benchmarks import checks, contenders, data, ratios
+from tests.benchmarks import checks, contenders, data, regressions
 from tests.benchmarks.checks import TOLERANCE
 from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours
@@ -74,10 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = session()
     console = Console(width=180)
     folder = Path(options.data).resolve()
-    if options.accept:
-        ratios.accept(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
-        spark.stop()
-        return 0
     dataset = data.Dataset(options.rows, options.layout)
     path = data.ensure(spark, folder, dataset)
     lines = measure(_chosen(options, folder), path, options.rounds, options.rows)
@@ -91,15 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.small:
         wrong += checks.plan(spark, path, options.rows)
         wrong += checks.same_work_on_dirty_log(spark, folder)
-        wrong += ratios.check(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
+        larger = data.ensure(spark, folder, data.Dataset(regressions.ROWS))
     name = "bench-small" if options.small else "bench"
     spark.stop()
+    if options.small:
+        wrong += regressions.check(folder, larger, options.against)
     print(f"{name}: " + (f"FAIL: {'; '.join(wrong)}" if wrong else "PASS"), flush=True)
     return bool(wrong)
-
-
-def _log_of_ratios(spark: SparkSession, folder: Path) -> str:
-    return data.ensure(spark, folder, data.Dataset(ratios.ROWS))
 
 
 def every_contender(folder: Path, limit: float) -> list[Contender]:
@@ -312,9 +306,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=(),
         help="run only contenders whose name contains one of these texts; ours and the count floor always run",
     )
-    parser.add_argument(
-        "--accept", action="store_true", help="write the ratios of CPU seconds that bench-small accepts"
-    )
+    parser.add_argument("--against", default="", help="with --small, the commit to compare with (the accepted one)")
     parser.add_argument("--small", action="store_true", help="check values and the plan; fail on any difference")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (200_000 if options.small else 2_000_000)

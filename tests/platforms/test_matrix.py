@@ -32,7 +32,7 @@ from tests.helpers.commands import ROOT, ran, succeeded
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
-ELSEWHERE = ("peers", "promises_simulated", "compared", "ratios", "sizing")
+ELSEWHERE = ("peers", "promises_simulated", "compared", "regressions", "sizing")
 ROWS = ("interval_rows", "all_pairs_rows", "over_lists_rows", "rest_rows", "cluster_rows", "sequential_rows")
 NEWER_SCIPY = ("quantiles", *ROWS)
 """Tests whose expected values come from functions that the oldest SciPy lacks."""

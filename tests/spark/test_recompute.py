@@ -32,7 +32,8 @@ LAX: dict[str, Any] = {"quality": {"max_invalid_fraction": 1}, "comparison": {"b
 #: Start of the date, in seconds since 1970.
 MIDNIGHT = 1_795_132_800
 BY_LIST, ARMS = {"list": ["experiment_id"]}, {"columns": {"test": None, "time": None}}
-EXPECTED, SHOWN_IDEAL = ({"preset": "standard", **knob} for knob in ({"ties": "expected"}, {"ideal_pool": "shown"}))
+KNOBS = {"ties": "expected"}, {"ideal_pool": "shown"}, {"population": "judged"}
+EXPECTED, SHOWN_IDEAL, OF_JUDGED = ({"preset": "standard", **knob} for knob in KNOBS)
 
 
 def kind(columns: dict[str, str | None] | None = None, lists: str = "", **more: Any) -> dict[str, Any]:
@@ -54,7 +55,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "grades looked up": kind(NO_GRADES, judgements={}),
     "looked up, by score": kind(NO_GRADES | {"score": "position"}, judgements={}, rank_by="score"),
     "judged, with clicks": kind(judgements={}),
-    "judged users": kind(NO_GRADES, judgements={}, convention={"preset": "standard", "population": "judged"}),
+    "judged users": kind(NO_GRADES, judgements={}, convention=OF_JUDGED),
+    "judged users, scores": kind(NO_GRADES | {"score": "model"}, "scores", judgements={}, convention=OF_JUDGED),
     "every shown copy": kind(judgements={}, convention={"preset": "standard", "duplicates": "count"}),
     "scores": kind({"score": "model"}, "scores"),
     "expected over ties": kind({"score": "wide"}, "scores", rank_by="score", convention=EXPECTED),

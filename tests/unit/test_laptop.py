@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
 from rankmetrics_spark.engines import Choice, choose, sail, sessions
-from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits, _environment
+from rankmetrics_spark.engines.sail.process import Limits, _environment
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Numbers, Reading, Relevant, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS, Batch
@@ -135,12 +135,6 @@ def test_the_client_is_loaded_for_a_main_module_without_a_file() -> None:
 )
 def test_a_size_is_read_as_people_write_it(size: str | int, n_bytes: int) -> None:
     assert Limits.of(2, size) == Limits(2, n_bytes)
-
-
-def test_limits_come_from_the_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(THREADS, "3")
-    monkeypatch.setenv(MEMORY, "1g")
-    assert Limits.of() == Limits(3, 2**30)
 
 
 @pytest.mark.parametrize(

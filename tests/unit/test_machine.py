@@ -11,8 +11,8 @@ from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.engines.spark import local_settings
 
 GIB = 2**30
-V1 = {"memory/d/x/memory.limit_in_bytes": f"{2 * GIB}", "cpu/d/x/cpu.cfs_quota_us": "150000"}
-V1 |= {"cpu/d/x/cpu.cfs_period_us": "100000", "memory/memory.limit_in_bytes": "9223372036854771712"}
+V1 = {"memory/d/x/memory.limit_in_bytes": f"{2 * GIB}", "memory/memory.limit_in_bytes": "9223372036854771712"}
+V1 |= {"cpu/d/x/cpu.cfs_quota_us": "150000", "cpu/d/x/cpu.cfs_period_us": "100000"}
 V1_NONE = {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}
 V2_NONE = {"memory.max": "max", "memory.high": "max", "cpu.max": "max 100000"}
 LIMITS = [
@@ -49,20 +49,16 @@ def test_cores_and_memory_are_the_least_of_the_machine_and_of_its_control_groups
     assert (machine.cores(root), machine.memory(root)) == (cores, gib * GIB)
 
 
-@pytest.mark.parametrize(
-    ("in_memory", "free", "given", "folder"),
-    [
-        ("", {"/tmp": 11, "/var/tmp": 90}, "", "/tmp"),
-        ("", {"/tmp": 9, "/var/tmp": 9}, "", "/tmp"),
-        ("", {"/tmp": 1, "/var/tmp": 2}, "", "/var/tmp"),
-        ("/tmp", {"/tmp": 90, "/var/tmp": 2}, "", "/var/tmp"),
-        ("/tmp", {"/tmp": 90, "/var/tmp": 2}, "/tmp", "/tmp"),
-        ("/", {"/tmp": 90, "/var/tmp": 95}, "", "/tmp"),
-    ],
-)
+# Where /tmp is in memory, free GiB of /tmp and /var/tmp, $TMPDIR, where temporary files go.
+FOLDERS = [("", 11, 90, "", "/tmp"), ("", 9, 9, "", "/tmp"), ("", 1, 2, "", "/var/tmp"), ("/", 90, 95, "", "/tmp")]
+FOLDERS += [("/tmp", 90, 2, "", "/var/tmp"), ("/tmp", 90, 2, "/tmp", "/tmp")]
+
+
+@pytest.mark.parametrize(("in_memory", "usual", "other", "given", "folder"), FOLDERS)
 def test_temporary_files_go_to_a_disk_with_room_unless_the_user_names_a_folder(
-    in_memory: str, free: dict[str, int], given: str, folder: str, root: Path, monkeypatch: pytest.MonkeyPatch
+    in_memory: str, usual: int, other: int, given: str, folder: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    free = {"/tmp": usual, "/var/tmp": other}
     monkeypatch.setenv("TMPDIR", given)
     monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: "/tmp")
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[str(path)] * GIB))
@@ -71,7 +67,7 @@ def test_temporary_files_go_to_a_disk_with_room_unless_the_user_names_a_folder(
     assert machine.roomy_folder(root) == Path(folder)
 
 
-def test_engines_in_a_small_container_take_its_share_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (THREADS, MEMORY, choice.SUBMITTED):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "cores", lambda: 1)
@@ -86,3 +82,6 @@ def test_engines_in_a_small_container_take_its_share_and_say_so(monkeypatch: pyt
     assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, 1024m {of_all}"
     monkeypatch.setattr(machine, "memory", lambda: 16 * GIB)
     assert (Limits.of().memory, local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
+    monkeypatch.setenv(THREADS, "3")
+    monkeypatch.setenv(MEMORY, "1g")
+    assert Limits.of() == Limits(3, GIB)

@@ -16,7 +16,7 @@ def prepare(path: str) -> None:
 default = ours.run
 ignoring = partial(ours.run, repeated_items="ignore")
 real_valued = partial(ours.run, relevance="gain")
-by_score = partial(ours.run, rank_by="score")
+by_score = ours.by_score
 
 
 def job(path: str) -> dict:

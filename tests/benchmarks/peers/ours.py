@@ -1,13 +1,16 @@
 """The project itself, with each of its layouts."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.engines import sessions
+from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS, sessions
+from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks.peers.common import COLUMNS
+from tests.benchmarks.peers.settings import SETTINGS
 
 Values = dict[tuple[str, str], float]
 NUMBERS = {"": "mean", " relevant": "mean_with_relevant", " std": "std", " low": "ci_low", " high": "ci_high"}
@@ -69,3 +72,12 @@ def run(path: str, **options: Any) -> Values:
         numbers |= {name: row[column] for name, column in COUNTS.items()}
         values |= {(row["experiment_id"], name): float(value) for name, value in numbers.items() if value is not None}
     return values
+
+
+by_score = partial(run, rank_by="score")
+
+
+def prepare(path: str) -> None:
+    """In a process of its own: with Java's quick compiler alone, CPU seconds are steady at once."""
+    java = {"spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC -Xms1g", "spark.driver.memory": "1g"}
+    local_session("local[2]", "quick", SETTINGS | SETTINGS_OF_RUNS | java)
