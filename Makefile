@@ -83,7 +83,7 @@ test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark -m "not long"
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m "not long"
 
-test-long: venv .venvs/laptop/tools ## run the tests of tests/long.txt, which make test leaves out (about eight minutes)
+test-long: venv .venvs/laptop/tools ## run the tests of tests/long.txt, which make test leaves out (about ten minutes)
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark tests/spark -m long
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m long
 

@@ -12,8 +12,7 @@ from glob import glob
 from pathlib import Path
 from typing import ClassVar
 
-from rankmetrics_spark.config import fields as fd, filters
-from rankmetrics_spark.config.sections import FORMATS, Input, Source
+from rankmetrics_spark.config import fields as fd, filters, sections as sec
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
 #: The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``.
@@ -82,7 +81,7 @@ def local_path(path: str) -> Path | None:
     return None if "://" in path or path.startswith("dbfs:") else Path(path)
 
 
-def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
+def refuse_overlap(inputs: Iterable[sec.Input], sink: Sink) -> None:
     """Refuse an output that is equal to an input, inside of one, or around one.
 
     Args:
@@ -133,7 +132,7 @@ def _steps(path: str, wildcards: bool) -> list[str]:
     return [re.sub(r"\{[^}]*\}", "*", step) for step in steps] if wildcards else steps
 
 
-def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None:
+def check_local_paths(inputs: Sequence[sec.Input], sink: Sink | None = None) -> None:
     """Refuse local paths that cannot work: an input that does not exist, an output that is a file or read-only.
 
     Call this only where Spark runs on this machine and its default file system is this machine's.
@@ -143,7 +142,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
             says.
         OutputError: The output cannot be a folder that this user may write to.
     """
-    for source in (section for section in inputs if isinstance(section, Source) and section.ready):
+    for source in (section for section in inputs if isinstance(section, sec.Source) and section.ready):
         if (ready := local_path(source.ready or "")) and not os.path.lexists(ready):
             raise unready(source)
     places = [(section, location) for section in inputs for location in section.path or ()]
@@ -153,7 +152,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
         if not is_pattern and not os.path.lexists(path):
             base = "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
             raise InputError.of("no_such_file", unread=unread, at=section.path_of("path"), base=base)
-        if FORMATS[section.format].has_header:
+        if sec.FORMATS[section.format].has_header:
             # A file of 0 bytes has lost its rows, and Spark would skip it without a word.
             files = (file for each in (glob(str(path)) if is_pattern else [str(path)]) for file in files_below(each))
             if empty := next((file for file in files if os.path.getsize(file) == 0), None):
@@ -170,7 +169,7 @@ def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None
             raise InputError(f"cannot read {section.format} from '{location}': {problem}")
 
 
-def unready(section: Source) -> InputError:
+def unready(section: sec.Source) -> InputError:
     """The error for a log that is not complete yet."""
     return InputError.of("log_not_ready", at=section.path_of("ready"), file=section.ready)
 

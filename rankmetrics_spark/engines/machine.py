@@ -17,23 +17,25 @@ from pathlib import Path
 
 #: Bytes that temporary files may take: a billion rows take 4 GB.
 ROOM = 10 * 2**30
-_ROOT = Path("/")
 
 
-def cores(root: Path = _ROOT) -> int:
+def cores(root: Path = Path("/")) -> int:
     """Cores that this process may keep busy; a part of one counts as one, as in Java."""
     version_1 = zip(_limits(root, "cpu.cfs_quota_us"), _limits(root, "cpu.cfs_period_us"), strict=False)
     quotas = [*_limits(root, "cpu.max"), *(quota + period for quota, period in version_1)]
     # A group without a quota has a period only.
     allowed = [math.ceil(quota[0] / quota[1]) for quota in quotas if len(quota) == 2]
-    return max(1, min([len(os.sched_getaffinity(0)), *allowed]))
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([own, *allowed]))
 
 
-def memory(root: Path = _ROOT) -> int:
+def memory(root: Path = Path("/")) -> int:
     """Bytes of memory that this process and those beside it may have."""
     of_groups = (_limits(root, name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes"))
     limits = [size for groups in of_groups for sizes in groups for size in sizes]
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits])
+    # Windows does not tell.
+    own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 8 * 2**30
+    return min([own, *limits])
 
 
 def _limits(root: Path, name: str) -> Iterator[list[int]]:
@@ -49,7 +51,7 @@ def _limits(root: Path, name: str) -> Iterator[list[int]]:
                         yield [int(word) for word in (folder / name).read_text().split() if word.isdigit()]
 
 
-def roomy_folder(root: Path = _ROOT) -> Path:
+def roomy_folder(root: Path = Path("/")) -> Path:
     """The folder for temporary files: $TMPDIR; without it /tmp, or /var/tmp if only that is on a disk with room."""
     usual = Path(tempfile.gettempdir())
     folders = [usual] if os.environ.get("TMPDIR") else [usual, Path("/var", "tmp")]
@@ -70,5 +72,5 @@ def _room(folder: Path, root: Path) -> int:
 def in_words(compute: str | int, amount: str, folder: Path) -> str:
     """What an engine takes of what there is, in a line."""
     free = f" ({shutil.disk_usage(folder).free / 2**30:.0f} GiB free)" if folder.is_dir() else ""
-    of_all = f"{amount} of {memory() / 2**30:.1f} GiB of memory"
-    return f"{compute} of {cores()} threads, {of_all}, temporary files in {folder}{free}"
+    has = f"{compute} of {cores()} threads, memory {amount} of {memory() / 2**30:.1f} GiB"
+    return f"{has}, temporary files in {folder}{free}"

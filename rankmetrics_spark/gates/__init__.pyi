@@ -1,4 +1,5 @@
 from .built_in import with_agreement as with_agreement
+from .counts import CHECKS_OF_LOG as CHECKS_OF_LOG
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
 from .counts import Counts as Counts
 from .counts import Inspected as Inspected

@@ -232,7 +232,7 @@ def rates_without_users(quality: Mapping[str, Any], counts: Counts, stay: list[s
 
 
 #: Checks of a log that what is stored does not tell.
-_OF_LOG = tuple(doors.data_of(__name__, "digest")["checks_of_log"])
+CHECKS_OF_LOG = tuple(doors.data_of(__name__, "digest")["checks_of_log"])
 
 
 def checks_without_users(
@@ -248,8 +248,8 @@ def checks_without_users(
         before: The quality that earlier runs have recorded.
     """
     checks = lm.rate_checks(found := lm.Findings(counts, quality["rates"], quality["overall"], before), limits)
-    kept = [check for check in stored if check.name in _OF_LOG and check.experiment in counts]
-    others = {check.sentence for check in stored if check.name not in (*_OF_LOG, "log")}
+    kept = [check for check in stored if check.name in CHECKS_OF_LOG and check.experiment in counts]
+    others = {check.sentence for check in stored if check.name not in (*CHECKS_OF_LOG, "log")}
     warnings = [*(text for text in quality["warnings"] if text not in others)]
     warnings += [check.sentence for check in checks if check.status == sch.WARN]
     quality |= {**found.as_record(), "warnings": [*dict.fromkeys(warnings)]}

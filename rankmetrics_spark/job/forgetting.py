@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, gates, report as rep, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError, said
-from rankmetrics_spark.job import record as rec
+from rankmetrics_spark.job import record as rec, verifying
 from rankmetrics_spark.job.earlier import Earlier
-from rankmetrics_spark.job.verifying import as_seen, rows_of_run
 from rankmetrics_spark.pointers import Entry, Pointer, Pointers
 
 #: Tables that hold users.
@@ -165,7 +164,7 @@ class _Output:
     def _without_users(self, store: _Erasing, pointer: Pointer, entry: Entry) -> sinks.Erased:
         """The tables and the record of a run without the users."""
         record, date = self.records.get(entry.run_id, {sch.RUN: entry.run_id, "outcome": "done"}), pointer.date
-        stored = {table: rows_of_run(self.store, pointer, entry, table) for table in entry.tables}
+        stored = {table: verifying.rows_of_run(self.store, pointer, entry, table) for table in entry.tables}
         of_users = [stored[table] for table in _OF_USERS if table in stored]
         users = [_of_ids(rows, self.ids, "left_semi").select(sch.USER) for rows in of_users]
         n = reduce(DataFrame.union, users).distinct().count()
@@ -195,7 +194,7 @@ class _Output:
 
         config = self._config(entry, date, record, stored["user_metrics"])
         days = {*record.get(rec.DAYS_SEEN, ())} - {date}
-        store.seen = partial(as_seen, date=date, run=entry.run_id, days=days)
+        store.seen = partial(verifying.as_seen, date=date, run=entry.run_id, days=days)
         with eng.session_settings(self.spark, config.spark) as refused:
             tables = replace(rec.tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
+from rankmetrics_spark.gates import CHECKS_OF_LOG
 from rankmetrics_spark.job.record import DAYS_SEEN, known_runs, with_config
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path
 
@@ -32,7 +33,7 @@ _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 OF_OTHER_DAYS = ("comparisons", "checks")
 #: Checks that follow from the users, beside those of gates on metrics.
 OF_USERS = ("n_users", "users_without_relevant", "users_left_out", "sample_ratio", "days")
-OF_USERS_OR_GATES = f"{sch.METRIC} IS NOT NULL OR name IN {OF_USERS}"
+OF_USERS_OR_GATES = f"{sch.METRIC} IS NOT NULL AND name NOT IN {CHECKS_OF_LOG} OR name IN {OF_USERS}"
 _PUBLISHED = "_is_published"
 #: What is read unless another source is named.
 INPUTS = "inputs"

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rankmetrics_spark import schemas as sch, words
 from rankmetrics_spark.pointers import Pointer
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, NULL_PARTITION, RUN, WARN, Check, Row, Rows
-from rankmetrics_spark.words import UNITS
 
 #: Comparisons that a sentence names; the others are counted.
 MOST_NAMED = 3
@@ -15,15 +14,15 @@ MOST_NAMED = 3
 _DROPS = ("max_drop", "max_relative_drop", "trusted")
 
 
-def record_of(records: Sequence[Row], date: str, run: str | None) -> Row:
+def record_of(records: Sequence[sch.Row], date: str, run: str | None) -> sch.Row:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
-    complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
+    complete = [record for record in records if record.get(sch.DATE) == date and "quarantine_reasons" in record]
     successful = [record for record in complete if record.get("outcome") == "done"]
-    of_run = [record for record in complete if record.get(RUN) == run]
+    of_run = [record for record in complete if record.get(sch.RUN) == run]
     return (of_run or successful or [{}])[-1]
 
 
-def record_of_date(records: Sequence[Row], date: str, pointer: Pointer | None) -> Row:
+def record_of_date(records: Sequence[sch.Row], date: str, pointer: Pointer | None) -> sch.Row:
     """The record of the newest run of a date, with the counts of each experiment by the run whose rows count.
 
     >>> from rankmetrics_spark.pointers import Entry
@@ -39,13 +38,13 @@ def record_of_date(records: Sequence[Row], date: str, pointer: Pointer | None) -
     record = record_of(records, date, pointer.entries[0].run_id if pointer else None)
     if pointer is None or len(pointer.entries) == 1 or not record:
         return record
-    run_of = {name or NULL_PARTITION: run for name, run in pointer.run_of().items()}
+    run_of = {name or sch.NULL_PARTITION: run for name, run in pointer.run_of().items()}
     experiments: dict[str, Mapping[str, Any]] = {}
     reasons: Counter[str] = Counter()
     are_whole = True
-    for each in (each for each in records if each.get(DATE) == date and each.get(RUN) in run_of.values()):
+    for each in (each for each in records if each.get(sch.DATE) == date and each.get(sch.RUN) in run_of.values()):
         counts = each.get("experiments") or {}
-        own = {name: count for name, count in counts.items() if run_of.get(name or NULL_PARTITION) == each[RUN]}
+        own = {name: count for name, count in counts.items() if run_of.get(name or sch.NULL_PARTITION) == each[sch.RUN]}
         experiments |= own
         reasons.update(each.get("quarantine_reasons") or {})
         # Reasons are counted over all experiments of a run.
@@ -56,18 +55,18 @@ def record_of_date(records: Sequence[Row], date: str, pointer: Pointer | None) -
     return {**record, "experiments": experiments, **more}
 
 
-def parted(comparisons: Iterable[dict[str, Any]], pointers: Mapping[str, Pointer]) -> tuple[Rows, Rows]:
+def parted(comparisons: Iterable[dict[str, Any]], pointers: Mapping[str, Pointer]) -> tuple[sch.Rows, sch.Rows]:
     """The comparisons whose two experiments are of one run, and those whose baseline a later run has replaced."""
     runs = {
         date: {str(name): run for name, run in pointer.run_of().items()}
         for date, pointer in pointers.items()
         if len(pointer.entries) > 1
     }
-    current: Rows = []
-    replaced: Rows = []
+    current: sch.Rows = []
+    replaced: sch.Rows = []
     for row in comparisons:
-        run_of = runs.get(str(row[DATE]), {})
-        is_current = run_of.get(str(row[BASELINE])) == run_of.get(str(row[EXPERIMENT]))
+        run_of = runs.get(str(row[sch.DATE]), {})
+        is_current = run_of.get(str(row[sch.BASELINE])) == run_of.get(str(row[sch.EXPERIMENT]))
         (current if is_current else replaced).append(row)
     return current, replaced
 
@@ -94,7 +93,7 @@ def compared_as_now(pointers: Mapping[str, Pointer], date: str, dates: Iterable[
     return True
 
 
-def checks_of_runs(stored: Sequence[Row], computed: Sequence[Check], replaced: Rows) -> Rows:
+def checks_of_runs(stored: Sequence[sch.Row], computed: Sequence[sch.Check], replaced: sch.Rows) -> sch.Rows:
     """The checks of a date on which several runs count.
 
     Args:
@@ -104,20 +103,20 @@ def checks_of_runs(stored: Sequence[Row], computed: Sequence[Check], replaced: R
     """
     # What was found in the log of a run is known to that run only.
     anew = [check.as_row() for check in computed if not stored or check.name != "log"]
-    candidates = dict.fromkeys(str(row[EXPERIMENT]) for row in replaced)
+    candidates = dict.fromkeys(str(row[sch.EXPERIMENT]) for row in replaced)
     old = {*(row["name"] for row in anew)}
-    others = (row for row in stored if row["name"] not in _DROPS or str(row[EXPERIMENT]) not in candidates)
+    others = (row for row in stored if row["name"] not in _DROPS or str(row[sch.EXPERIMENT]) not in candidates)
     kept = [dict(row) for row in others if row["name"] not in old]
     if not replaced:
         return [*kept, *anew]
-    pairs = sorted({(str(row[EXPERIMENT]), str(row[BASELINE])) for row in replaced})
+    pairs = sorted({(str(row[sch.EXPERIMENT]), str(row[sch.BASELINE])) for row in replaced})
     named = [f"{candidate} against {baseline}" for candidate, baseline in pairs]
     more = len(named) - MOST_NAMED
     text = ", ".join(named[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     baselines = [*dict.fromkeys(baseline for _, baseline in pairs)]
-    are, date = "is" if len(named) == 1 else "are", str(replaced[0][DATE])
+    are, date = "is" if len(named) == 1 else "are", str(replaced[0][sch.DATE])
     sentence = (
-        f"{text} {are} left out: a later run of {date} has other {UNITS} of {', '.join(baselines[:MOST_NAMED])}. "
+        f"{text} {are} left out: a later run of {date} has other {words.UNITS} of {', '.join(baselines[:MOST_NAMED])}. "
         f"rankmetrics compare --baseline {shlex.quote(baselines[0])} --date {date} compares what is published"
     )
-    return [*kept, *anew, *(Check("comparisons", WARN, sentence, name).as_row() for name in candidates)]
+    return [*kept, *anew, *(sch.Check("comparisons", sch.WARN, sentence, name).as_row() for name in candidates)]

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window, functions as F, types as T
 
-from rankmetrics_spark import layouts as lay, metrics as mx, schemas as sch, statistics as st
-from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
+from rankmetrics_spark import engines as eng, layouts as lay, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.road.checking import literal
 
-_SUMS = SumTable((sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_INDEX))
+_SUMS = eng.SumTable((sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_INDEX))
 _COUNTS = (sch.N_USERS, sch.N_USERS_WITH_RELEVANT, sch.N_USERS_WITHOUT_LIST, sch.N_REPEATED)
 #: Columns that may be missing -> their default.
 _OPTIONAL = {sch.CONVENTION_INDEX: 0, sch.N_LISTS: 1}
@@ -58,7 +57,7 @@ class Summands:
     several: bool = False
 
 
-def sums_of_lists(what: Summands, flagged: Sequence[str] = ()) -> Step:
+def sums_of_lists(what: Summands, flagged: Sequence[str] = ()) -> eng.Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
     The columns of the segments are ``_segment_0``, ``_segment_1``, ... With ``flagged``, a list with ``_flagged`` is
@@ -66,7 +65,7 @@ def sums_of_lists(what: Summands, flagged: Sequence[str] = ()) -> Step:
     """
     kinds = {sch.RANK_MAY_REPEAT: T.BooleanType()}
     table = replace(_SUMS, more=tuple(T.StructField(name, kinds.get(name, T.StringType())) for name in flagged))
-    return Step(partial(_sums_of_batches, what=what, table=table), table.schema)
+    return eng.Step(partial(_sums_of_batches, what=what, table=table), table.schema)
 
 
 def _labels(segments: Mapping[str, str]) -> list[str]:
@@ -97,7 +96,7 @@ def averages_of_sums(
     made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
     made = made.add(sch.N_LISTS, T.LongType()) if over_lists else made
     body = partial(_estimates, confidence=confidence, over_lists=over_lists)
-    estimated = computing(body, _KEYS, made).of(added)
+    estimated = eng.computing(body, _KEYS, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.selectExpr(
         *_SUMS.key[:-1],
@@ -119,7 +118,7 @@ def _of_convention(texts: Sequence[str], name: str) -> str:
     return f"element_at(array({', '.join(map(literal, texts))}), int({sch.CONVENTION_INDEX}) + 1) AS {name}"
 
 
-def _sums_of_batches(batches: Batches, what: Summands, table: SumTable) -> Iterator[pa.RecordBatch]:
+def _sums_of_batches(batches: eng.Batches, what: Summands, table: eng.SumTable) -> Iterator[pa.RecordBatch]:
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     more = [field.name for field in table.more]
     for batch in batches:
@@ -139,7 +138,7 @@ def _sums_of_batches(batches: Batches, what: Summands, table: SumTable) -> Itera
 
 def _ways(batch: pa.RecordBatch, what: Summands) -> Ways:
     """Each way to split the rows of a batch: the labels, and the place of that of each row."""
-    codes = [coded(batch.column(f"_segment_{i}")) for i in range(len(what.segments))]
+    codes = [eng.coded(batch.column(f"_segment_{i}")) for i in range(len(what.segments))]
     return st.splits(tuple(what.segments), codes, what.combinations, batch.num_rows)
 
 
@@ -163,7 +162,7 @@ def _sums_of_batch(columns: lay.Arrays, what: Summands, ways: Ways) -> Iterator[
     # A list with an array of experiments counts in each of them.
     own, many = columns[sch.EXPERIMENT], pa.types.is_nested(columns[sch.EXPERIMENT].type)
     row, own = lay.flat(own) if many else (np.arange(len(own)), own)
-    names, experiment = coded(own)
+    names, experiment = eng.coded(own)
     rules = _column_or_default(columns, sch.CONVENTION_INDEX).astype(np.int64)[row]
     for labels, label in ways:
         code = (rules * len(names) + experiment) * len(labels) + label[row]
@@ -229,9 +228,9 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _estimates(columns: lay.Arrays, confidence: float, over_lists: bool) -> Iterator[Computed]:
+def _estimates(columns: lay.Arrays, confidence: float, over_lists: bool) -> Iterator[eng.Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
-    sums = st.Sums(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS, matrix_of(columns[SUMS]))
+    sums = st.Sums(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS, eng.matrix_of(columns[eng.SUMS]))
     counts, lists = {name: sums[name] for name in _COUNTS}, {}
     if over_lists:
         # The delta method over users.
@@ -276,14 +275,14 @@ def value_counts(users: DataFrame, what: Summands) -> DataFrame:
     rule = sch.CONVENTION_INDEX if what.several else f"0 AS {sch.CONVENTION_INDEX}"
     values = (metric.column for metric in what.metrics)
     inputs = users.selectExpr(sch.EXPERIMENT, rule, *_labels(what.segments), *values)
-    return Step(partial(_counts, what=what), _COUNTED).of(inputs)
+    return eng.Step(partial(_counts, what=what), _COUNTED).of(inputs)
 
 
-def _counts(batches: Batches, what: Summands) -> Iterator[pa.RecordBatch]:
+def _counts(batches: eng.Batches, what: Summands) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.num_rows:
             continue
-        names, experiment = coded(batch.column(sch.EXPERIMENT))
+        names, experiment = eng.coded(batch.column(sch.EXPERIMENT))
         rule = batch.column(sch.CONVENTION_INDEX).to_numpy().astype(np.int64)
         for labels, label in _ways(batch, what):
             group = (rule * len(names) + experiment) * len(labels) + label
@@ -312,14 +311,14 @@ def percentiles_of(counts: DataFrame, conventions: Sequence[mx.Convention], requ
     smaller = group.orderBy(_VALUE).rowsBetween(Window.unboundedPreceding, -1)
     numbered = added.withColumn(_BEFORE, F.coalesce(F.sum(_COUNT).over(smaller), F.lit(0)))
     numbered = numbered.withColumn(_TOTAL, F.sum(_COUNT).over(group))
-    picked = Step(partial(_picked, request=request), _PICKED).of(numbered)
+    picked = eng.Step(partial(_picked, request=request), _PICKED).of(numbered)
     places = range(len(request.percentiles) * _RANKS)
     one_row = picked.groupBy(*_SUMS.key).agg(
         F.max(_TOTAL).alias(_TOTAL),
         *(F.expr(f"max(CASE WHEN {_PLACE} = {place} THEN {_VALUE} END) AS _{place}") for place in places),
     )
     computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
-    step = computing(partial(_percentiles, request=request), _KEYS, computed)
+    step = eng.computing(partial(_percentiles, request=request), _KEYS, computed)
     digest = _of_convention([rule.digest() for rule in conventions], sch.CONVENTION_HASH)
     return step.of(one_row).selectExpr(*_SUMS.key[:-1], digest, *map(sch.quoted, computed.fieldNames()))
 
@@ -329,7 +328,7 @@ def columns_of(percentiles: Sequence[float]) -> list[str]:
     return [f"{sch.percentile_column(each)}{part}" for each in percentiles for part in sch.PERCENTILE_PARTS]
 
 
-def _picked(batches: Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
+def _picked(batches: eng.Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
     """The values at the ranks that the percentiles of their group are made of, with their place among these ranks."""
     # Imported here and below: a worker that scores lists loads no SciPy.
     from rankmetrics_spark.statistics import quantile_ranks
@@ -347,7 +346,7 @@ def _picked(batches: Batches, request: Percentiles) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, _PICKED.fieldNames())
 
 
-def _percentiles(columns: lay.Arrays, request: Percentiles) -> Iterator[Computed]:
+def _percentiles(columns: lay.Arrays, request: Percentiles) -> Iterator[eng.Computed]:
     from rankmetrics_spark.statistics import interpolated
 
     n = np.asarray(columns[_TOTAL].to_numpy(), np.int64)

@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark.engines import ORDER, few_rows, in_order
+from rankmetrics_spark import engines as eng, schemas as sch
 from rankmetrics_spark.pointers import REFUSED, Entry, Pointer, Pointers, record_path, refused_folder, sealed
-from rankmetrics_spark.schemas import CHECK_COLUMNS, DATE, EXPERIMENT, FAIL, NULL_PARTITION, RUN, Check
 from rankmetrics_spark.sinks.files import Files, of_disk
 
 #: Columns of the list of files: experiment, name, rows, and the sum of one column.
-MANIFEST = f"{EXPERIMENT} string, file string, n bigint, total bigint"
-_MANIFEST = pa.schema({EXPERIMENT: pa.string(), "file": pa.string(), "n": pa.int64(), "total": pa.int64()})
+MANIFEST = f"{sch.EXPERIMENT} string, file string, n bigint, total bigint"
+_MANIFEST = pa.schema({sch.EXPERIMENT: pa.string(), "file": pa.string(), "n": pa.int64(), "total": pa.int64()})
 #: Files that are written at the same time; PyArrow leaves Python's lock while it writes.
 WRITERS = 4
 
@@ -64,7 +63,7 @@ class Split:
         """In a task: rows that are sorted by experiment -> files; yields the list of files."""
         for experiment, table in _pieces(batches):
             file = self.write(experiment, table)
-            row = {EXPERIMENT: file.experiment, "file": file.name, "n": file.rows, "total": file.total}
+            row = {sch.EXPERIMENT: file.experiment, "file": file.name, "n": file.rows, "total": file.total}
             yield pa.RecordBatch.from_pylist([row], _MANIFEST)
 
     def of_folder(self, folder: str, sort: str, most: int) -> tuple[list[StagedFile], pa.Table | None] | None:
@@ -81,7 +80,7 @@ class Split:
         if not tables:
             return [], None
         table = pa.concat_tables(tables).replace_schema_metadata(None)
-        order = pc.sort_indices(table, sort_keys=[(EXPERIMENT, "ascending"), (sort, "ascending")])
+        order = pc.sort_indices(table, sort_keys=[(sch.EXPERIMENT, "ascending"), (sort, "ascending")])
         table = table.take(order).combine_chunks()
         if self.whole:
             name = self.write(None, table).name
@@ -94,8 +93,8 @@ class Split:
         # All 128 bits: with 32, two of 10,000 files have the same name once in a hundred runs.
         name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
         path = f"{self.folder}/{name}"
-        columns = [c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)]
-        self.files.write_table(path, table.select(columns + [EXPERIMENT] * self.whole))
+        columns = [c for c in table.column_names if c not in (sch.EXPERIMENT, sch.DATE, eng.ORDER)]
+        self.files.write_table(path, table.select(columns + [sch.EXPERIMENT] * self.whole))
         total = pc.sum(table[self.total]).as_py() if self.total else 0
         return StagedFile(experiment, name, table.num_rows, int(total or 0))
 
@@ -114,14 +113,14 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.
 
 
 def _first(table: pa.Table) -> str | None:
-    return table[EXPERIMENT][0].as_py()  # type: ignore[no-any-return]
+    return table[sch.EXPERIMENT][0].as_py()  # type: ignore[no-any-return]
 
 
 def by_experiment(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
     """Slices of adjacent rows with the same experiment."""
     if not table.num_rows:
         return
-    codes = table[EXPERIMENT].combine_chunks().dictionary_encode(null_encoding="encode")
+    codes = table[sch.EXPERIMENT].combine_chunks().dictionary_encode(null_encoding="encode")
     codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
     indices = codes.indices.to_numpy(zero_copy_only=False)
     starts = [0, *(int(i) + 1 for i in (indices[1:] != indices[:-1]).nonzero()[0])]
@@ -159,20 +158,20 @@ class Partitions:
     def condition(self, date: Column | None = None) -> Column:
         """True for the rows of a table that belong to these partitions; ``date`` is the date in the table's type."""
         # Not isin: with a null among the values, Iceberg 1.11 fails.
-        same = [F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in self.experiments]
-        return (F.col(DATE) == (self.date if date is None else date)) & any_of(same)
+        same = [F.col(sch.EXPERIMENT).eqNullSafe(F.lit(name)) for name in self.experiments]
+        return (F.col(sch.DATE) == (self.date if date is None else date)) & any_of(same)
 
     def prepared(self, rows: DataFrame) -> DataFrame:
         """The rows with their date, arranged for about one file per experiment."""
         key = rows.columns[1]
         files = max(1, -(-self.most // ROWS_PER_FILE))
         file = F.pmod(F.xxhash64(key), F.lit(files))
-        with_date = self.stored(rows).withColumn(DATE, F.lit(self.date))
-        return in_order(with_date, [F.col(EXPERIMENT), file], [EXPERIMENT, key])
+        with_date = self.stored(rows).withColumn(sch.DATE, F.lit(self.date))
+        return eng.in_order(with_date, [F.col(sch.EXPERIMENT), file], [sch.EXPERIMENT, key])
 
     def stored(self, rows: DataFrame) -> DataFrame:
         """The rows with their experiment as it is stored: a partition value cannot be empty, so "" becomes null."""
-        return rows.withColumn(EXPERIMENT, F.when(F.col(EXPERIMENT) != "", F.col(EXPERIMENT)))
+        return rows.withColumn(sch.EXPERIMENT, F.when(F.col(sch.EXPERIMENT) != "", F.col(sch.EXPERIMENT)))
 
 
 def any_of(conditions: list[Column]) -> Column:
@@ -232,11 +231,11 @@ class Written:
         names = pa.array([*experiments], pa.string())
         return replace(
             self,
-            rows=self.rows.where(F.col(EXPERIMENT).isNull() | ~F.col(EXPERIMENT).isin([*experiments])),
+            rows=self.rows.where(F.col(sch.EXPERIMENT).isNull() | ~F.col(sch.EXPERIMENT).isin([*experiments])),
             partitions=replace(self.partitions, filled=filled, emptied=emptied),
             files=tuple(file for file in self.files if file.experiment not in experiments),
             counts={name: self.counts[name] for name in kept(self.counts)},
-            here=self.here and self.here.filter(pc.invert(pc.is_in(self.here[EXPERIMENT], names))),
+            here=self.here and self.here.filter(pc.invert(pc.is_in(self.here[sch.EXPERIMENT], names))),
         )
 
     def rows_here(self) -> list[dict[str, Any]] | None:
@@ -254,8 +253,8 @@ def rows_of_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
 def count_rows(written: Written, total: str | None = None) -> Written:
     """The table with its counts, by reading it."""
     sums = F.sum(total) if total else F.lit(0)
-    groups = written.rows.groupBy(EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
-    rows = [(row[0], row["n"], row["total"]) for row in few_rows(groups)]
+    groups = written.rows.groupBy(sch.EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
+    rows = [(row[0], row["n"], row["total"]) for row in eng.few_rows(groups)]
     counts, totals = ({name: values[i] for name, *values in rows} for i in (0, 1))
     return replace(written, counts=counts, totals=totals)
 
@@ -356,7 +355,7 @@ def as_json(record: Mapping[str, Any]) -> str:
 def _sorted(value: Any) -> Any:
     """The value with the keys of every mapping in order."""
     if isinstance(value, Mapping):
-        return {NULL_PARTITION if key is None else key: _sorted(value[key]) for key in sorted(value, key=str)}
+        return {sch.NULL_PARTITION if key is None else key: _sorted(value[key]) for key in sorted(value, key=str)}
     return value
 
 
@@ -364,7 +363,7 @@ def _sorted(value: Any) -> Any:
 
 _KINDS = {"string": pa.string(), "double": pa.float64()}
 #: The columns of ``checks``, with the date, which is in no folder here.
-SCHEMA = pa.schema([*((name, _KINDS[kind]) for name, kind in CHECK_COLUMNS.items()), (DATE, pa.date32())])
+SCHEMA = pa.schema([*((name, _KINDS[kind]) for name, kind in sch.CHECK_COLUMNS.items()), (sch.DATE, pa.date32())])
 #: Stands for a run where none was refused yet: its file has no row, so that every reader finds the table.
 NO_RUN = "none"
 
@@ -372,14 +371,14 @@ NO_RUN = "none"
 def refused_checks(record: Mapping[str, Any]) -> pa.Table:
     """The rows of a run that failed: one named ``run`` with its exit code and its sentence, then what was checked."""
     error = record["error"]
-    run = Check("run", FAIL, error["message"], observed=float(error["exit_code"])).as_row()
-    of_day = day.fromisoformat(record[DATE])
-    return pa.Table.from_pylist([{**row, DATE: of_day} for row in (run, *record.get("checks", ()))], SCHEMA)
+    run = sch.Check("run", sch.FAIL, error["message"], observed=float(error["exit_code"])).as_row()
+    of_day = day.fromisoformat(record[sch.DATE])
+    return pa.Table.from_pylist([{**row, sch.DATE: of_day} for row in (run, *record.get("checks", ()))], SCHEMA)
 
 
 def refuse(store: Store, record: Mapping[str, Any]) -> None:
     """Write the checks of a run that published nothing, and its record, which has their digest."""
-    store.refuse(record[RUN], refused_checks(record))
+    store.refuse(record[sch.RUN], refused_checks(record))
     store.record(record)
 
 
@@ -387,8 +386,8 @@ def refuse_on_disk(path: str | None, record: Mapping[str, Any]) -> None:
     """The same without an engine, if the output is a folder of this machine."""
     files = of_disk(path) if path else None
     if files is not None:
-        files.write(record_path(record[RUN]), as_json(record) + "\n")
-        files.write_table(f"{refused_folder(record[RUN])}/part-{record[RUN]}.parquet", refused_checks(record))
+        files.write(record_path(record[sch.RUN]), as_json(record) + "\n")
+        files.write_table(f"{refused_folder(record[sch.RUN])}/part-{record[sch.RUN]}.parquet", refused_checks(record))
 
 
 def begin(store: Store) -> None:

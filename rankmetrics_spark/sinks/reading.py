@@ -11,9 +11,8 @@ from typing import TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, errors as err
+from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, PARTITION, RUN
 from rankmetrics_spark.sinks import files as fl, partitions, swapping
 
 
@@ -23,7 +22,7 @@ def rows_of(
     """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
         return None
-    if (of_dates := [path for path in paths if path.startswith(f"{DATE}=")]) and len(of_dates) < len(paths):
+    if (of_dates := [path for path in paths if path.startswith(f"{sch.DATE}=")]) and len(of_dates) < len(paths):
         parts = (rows_of(spark, table, part, schema) for part in (of_dates, [*{*paths} - {*of_dates}]))
         first, second = filter(None, parts)
         return first.unionByName(second, allowMissingColumns=True)
@@ -39,17 +38,17 @@ def rows_of(
     if schema is not None:
         reader = reader.schema(as_stored(schema))
     rows = reader.parquet(eng.sail_path(str(folder)))
-    if EXPERIMENT not in rows.columns:  # user_days, lists
+    if sch.EXPERIMENT not in rows.columns:  # user_days, lists
         return rows
     # Sail reads the folder of a null value as a text.
-    experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
-    return rows.withColumn(EXPERIMENT, experiment)
+    experiment = F.when(F.col(sch.EXPERIMENT) != sch.NULL_PARTITION, F.col(sch.EXPERIMENT))
+    return rows.withColumn(sch.EXPERIMENT, experiment)
 
 
 def as_stored(schema: T.StructType) -> T.StructType:
     """The columns of files, then those of their folders as texts; Spark would turn "007" into 7."""
-    fields = [field for field in schema.fields if field.name not in PARTITION]
-    return T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
+    fields = [field for field in schema.fields if field.name not in sch.PARTITION]
+    return T.StructType(fields + [T.StructField(name, T.StringType()) for name in sch.PARTITION])
 
 
 def partition_files(table: fl.Files) -> list[str]:
@@ -94,7 +93,7 @@ def live_rows(spark: SparkSession, path: str, pointers: Pointers) -> DataFrame:
     # Spark refuses a folder with folders of dates beside those of experiments, and logs a stack trace for a pattern.
     here = disk.names("") if disk and fl.on_this_machine(spark, path) else None
     parts = []
-    for key in PARTITION:
+    for key in sch.PARTITION:
         names = [f"{eng.spark_path(path)}/{key}=*"]
         if here is not None:
             names = [eng.spark_path(f"{path}/{name}") for name in here if name.startswith(f"{key}=")]
@@ -113,7 +112,7 @@ def _live_part(spark: SparkSession, path: str, pointers: Pointers, paths: Sequen
 def dated(rows: DataFrame) -> DataFrame:
     """The rows with ``evaluation_date`` as a date; folders and pointers have texts."""
     # A folder that another program has named may hold no date.
-    return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
+    return rows.withColumn(sch.DATE, F.expr(f"try_cast({sch.DATE} AS date)")) if sch.DATE in rows.columns else rows
 
 
 def _is_absent(spark: SparkSession, path: str) -> bool:
@@ -161,10 +160,10 @@ def of_dates(spark: SparkSession, path: str, pointers: Pointers, schema: T.Struc
     if eng.engine_of(spark) == "sail":
         return rows_of(spark, disk, files, schema) if disk else None
     # Spark refuses a folder with folders of dates beside those of experiments.
-    kinds = [key for key in PARTITION if any(file.startswith(f"{key}=") for file in files)]
+    kinds = [key for key in sch.PARTITION if any(file.startswith(f"{key}=") for file in files)]
     places = [[f"{eng.spark_path(path)}/{key}=*"] for key in kinds] if disk else [[]]
     try:
-        parts = [with_schema(spark, path, schema, each).where(F.col(DATE).isin(*pointers)) for each in places]
+        parts = [with_schema(spark, path, schema, each).where(F.col(sch.DATE).isin(*pointers)) for each in places]
     except AnalysisException:  # no date has a row in this table
         return None
     if not parts:
@@ -224,33 +223,33 @@ def live(rows: DataFrame, pointers: Pointers) -> DataFrame:
 
 def _is_current(run: Column, pointers: Pointers) -> Column:
     """Whether a row counts, by its date, its experiment and the run that its file names."""
-    complete, parts = [], [~F.col(DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
+    complete, parts = [], [~F.col(sch.DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
     for date, pointer in pointers.items():
         if len(pointer.entries) == 1 and pointer.entries[0].file_id:
             complete.append(f"{date}/{pointer.entries[0].file_id}")
             continue
         parts += [_is_of_entry(run, date, entry) for entry in pointer.entries]
     if complete:
-        parts.append(F.concat_ws("/", F.col(DATE), run).isin(*complete))
+        parts.append(F.concat_ws("/", F.col(sch.DATE), run).isin(*complete))
     return partitions.any_of(parts)
 
 
 def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
     """Whether a row is one of those that count of a run on a date."""
-    is_member = partitions.any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
-    return (F.col(DATE) == date) & (run == entry.file_id) & is_member
+    is_member = partitions.any_of([F.col(sch.EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
+    return (F.col(sch.DATE) == date) & (run == entry.file_id) & is_member
 
 
 def _run_column() -> Column:
     """The run of a row of a Delta or Iceberg table; rows of other programs have none."""
-    return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
+    return F.coalesce(F.col(sch.RUN), F.lit(WITHOUT_ID))
 
 
 def rows_by(rows: DataFrame, pointers: Pointers, other: str) -> dict[tuple[str, str | None], int]:
     """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
     run = _run_column()
     value = F.col(other).cast("string").alias(other)
-    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), value).count()
+    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(sch.RUN), value).count()
     return {(row[0], row[1]): row[2] for row in eng.few_rows(counts)}
 
 
@@ -259,7 +258,7 @@ def published(rows: DataFrame, table: str, pointers: Pointers, at_version: Calla
 
     What another run has begun to replace, without getting as far as the pointer, is read from its earlier version.
     """
-    n, run = rows_by(rows, pointers, DATE), _run_column()
+    n, run = rows_by(rows, pointers, sch.DATE), _run_column()
     replaced = [
         (date, entry)
         for date, pointer in pointers.items()
@@ -281,13 +280,13 @@ def live_files(table: fl.Files, pointers: Pointers, is_wanted: Callable[[str], b
     runs = {date: pointer.of_table(name).file_run_of() for date, pointer in pointers.items()}
     paths = []
     for folder in table.names(""):
-        if folder.startswith(f"{EXPERIMENT}="):
+        if folder.startswith(f"{sch.EXPERIMENT}="):
             for day in table.names(folder):
                 date = day.partition("=")[2]
                 if is_wanted(date):
                     run = runs[date].get(swapping.experiment_of(folder)) if date in runs else WITHOUT_ID
                     paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
-        elif folder.startswith(f"{DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
-            run = runs[date].get(None) if name in OF_DATES else pointers[date].by_date
+        elif folder.startswith(f"{sch.DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
+            run = runs[date].get(None) if name in sch.OF_DATES else pointers[date].by_date
             paths += [path for path in table.files(folder) if run_in_name(path) == run]
     return paths

@@ -18,16 +18,15 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
 from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointers, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
-from rankmetrics_spark.sinks import files, reading, sql_tables, swapping
+from rankmetrics_spark.sinks import files, partitions as pt, reading, sql_tables, swapping
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
-from rankmetrics_spark.sinks.partitions import SCHEMA, Partitions, Store, Written, begin, rows_of_arrow
 from rankmetrics_spark.words import UNITS
 
 #: Experiment -> what was counted of it.
 Counts: TypeAlias = Mapping[Any, Mapping[str, Any]]
 
 
-def store_of(spark: SparkSession, sink: cfg.Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
+def store_of(spark: SparkSession, sink: cfg.Sink, run_id: str, settings: Mapping[str, str] | None = None) -> pt.Store:
     """The store that a config describes."""
     if eng.engine_of(spark) == "sail" and (sink.format != "parquet" or cfg.local_path(sink.path or "") is None):
         location = sink.table or sink.path
@@ -39,7 +38,7 @@ def store_of(spark: SparkSession, sink: cfg.Sink, run_id: str, settings: Mapping
     return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {}, sink.layout == "by_date")
 
 
-def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> list[str]:
+def publish(store: pt.Store, written: Sequence[pt.Written], entry: Entry, partitions: pt.Partitions) -> list[str]:
     """Publish the staged tables of a run: put them in place, and write the pointer ``published/<date>.json`` last.
 
     ``check_row_counts`` comes before. docs/publishing.md says what readers of each store see meanwhile.
@@ -56,11 +55,11 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
         cause = "interrupted" if isinstance(error, KeyboardInterrupt) else err.root_cause(error)
         return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
     with suppress(Exception):  # the result is published
-        begin(store)
+        pt.begin(store)
     return []
 
 
-def entry_of(entry: Entry, written: Sequence[Written], partitions: Partitions) -> Entry:
+def entry_of(entry: Entry, written: Sequence[pt.Written], partitions: pt.Partitions) -> Entry:
     """The entry with the experiments of these partitions, and what is known of the staged tables."""
     facts = {}
     for table in written:
@@ -71,7 +70,7 @@ def entry_of(entry: Entry, written: Sequence[Written], partitions: Partitions) -
     return replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
 
 
-def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: bool = True) -> Partitions:
+def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: bool = True) -> pt.Partitions:
     """The partitions of a table that a run replaces: all its experiments on its date.
 
     >>> counts = {"a": {"lists": 3, "quarantined": 0}, "b": {"lists": 0, "quarantined": 7}}
@@ -80,10 +79,10 @@ def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: b
     """
     with_rows = [experiment for experiment, count in counts.items() if count[filled]]
     without = [experiment for experiment, count in counts.items() if not count[filled]]
-    return Partitions(date, with_rows, without, most, few)
+    return pt.Partitions(date, with_rows, without, most, few)
 
 
-def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
+def refuse_names(store: pt.Store, experiments: Iterable[str | None]) -> None:
     """Refuse names of experiments that no partition can have."""
     for name in experiments:
         problem = swapping.problem_with_name(name) if name else None
@@ -91,7 +90,7 @@ def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
             raise err.OutputError.of("name_not_stored", name=name, path=store.path, problem=problem)
 
 
-def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
+def refuse_other_date(store: pt.Store, date: str, name: str, digest: str) -> None:
     """Refuse, before anything is computed, a date that holds metrics of other conventions only.
 
     The experiments that a run replaces are known only after its pass over the input. On a date that has metrics of
@@ -103,7 +102,7 @@ def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
         raise _other_convention(store, (names[0], pointer.entries[0].convention["name"]), date, name)
 
 
-def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
+def refuse_other_convention(store: pt.Store, partitions: pt.Partitions, name: str, digest: str) -> None:
     """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning."""
     pointer, experiments = store.pointer(partitions.date), set(partitions.experiments)
     for entry in pointer.entries if pointer else ():
@@ -112,13 +111,13 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
             raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
 
 
-def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> err.ConfigError:
+def _other_convention(store: pt.Store, existing: tuple[str | None, str], date: str, name: str) -> err.ConfigError:
     table = store.name_of("experiment_metrics")
     held = {"experiment": existing[0], "convention": existing[1]}
     return err.ConfigError.of("other_convention", table=table, date=date, **held, name=name)
 
 
-def check_row_counts(users: Written, averages: Written, quarantine: Written, counts: Counts) -> list[Check]:
+def check_row_counts(users: pt.Written, averages: pt.Written, quarantine: pt.Written, counts: Counts) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
     for name, count in counts.items():
@@ -147,7 +146,7 @@ def check_row_counts(users: Written, averages: Written, quarantine: Written, cou
     return compared
 
 
-def run_records(store: Store) -> list[dict[str, Any]]:
+def run_records(store: pt.Store) -> list[dict[str, Any]]:
     """The records of all runs, the newest first. Ids of runs start with their time."""
     return _parsed(store.records())
 
@@ -166,7 +165,7 @@ def records_in(path: str, since: str = "") -> list[dict[str, Any]] | None:
     return _parsed([text for name in names if (text := disk.read(f"runs/{name}"))])
 
 
-def altered(store: Store, date: str) -> tuple[list[str], list[str]]:
+def altered(store: pt.Store, date: str) -> tuple[list[str], list[str]]:
     """What of a date is not as it was published, and what no digest covers: sentences."""
     return store.altered(date) if isinstance(store, Folder) else ([], ["tables of a catalog have versions, no digests"])
 
@@ -192,7 +191,7 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     return [records[name] for name in sorted(records, reverse=True)]
 
 
-def previous_quality(store: Store, experiments: Iterable[str | None], needed: bool) -> Mapping[str, Any]:
+def previous_quality(store: pt.Store, experiments: Iterable[str | None], needed: bool) -> Mapping[str, Any]:
     """Quality of the log as completed runs have recorded it: of each experiment, the newest that has it.
 
     Args:
@@ -275,7 +274,7 @@ def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Point
 
 def _refused(spark: SparkSession, path: str) -> DataFrame:
     """The checks of the runs of a folder that published nothing; no pointer names them."""
-    empty = rows_of_arrow(spark, SCHEMA.empty_table()).withColumn("run", F.lit(""))
+    empty = pt.rows_of_arrow(spark, pt.SCHEMA.empty_table()).withColumn("run", F.lit(""))
     sail = eng.engine_of(spark) == "sail"
     try:
         return spark.read.schema(empty.schema).parquet(eng.sail_path(path) if sail else eng.spark_path(path))

@@ -17,9 +17,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankmetrics_spark import doors, engines as eng
-from rankmetrics_spark.config import FORMATS, KNOWN, QUERY_WORDS, Input, Source, Token, files_below, local_path, tokens
-from rankmetrics_spark.errors import InputError, said
+from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
 from rankmetrics_spark.sources import files as fl
 
 #: CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed.
@@ -30,32 +28,32 @@ _CUT = re.compile("deflate|inflate|gzip|zstd|compressed stream|unexpected end of
 _UNSIGNED = re.compile(r"Can't cast value (\d+) to type Int64")
 
 
-def check(section: Input) -> None:
+def check(section: cfg.Input) -> None:
     """Refuse an input that Sail would misread, and paths that do not exist."""
-    if not FORMATS[section.format].on_sail:
+    if not cfg.FORMATS[section.format].on_sail:
         location = section.table or ", ".join(section.paths)
-        raise InputError.of("no_reader_on_sail", format=section.format, location=location, other=_OTHER)
+        raise err.InputError.of("no_reader_on_sail", format=section.format, location=location, other=_OTHER)
     if section.format == "json" and section.where:
         location = section.path_of("where")
-        raise InputError.of("inferred_on_sail", location=location, other=_OTHER)
+        raise err.InputError.of("inferred_on_sail", location=location, other=_OTHER)
     known = {"csv": CSV_OPTIONS, "json": ("mode",), "letor": ("rows",)}.get(section.format, ())
     for name in section.options:
         if name.lower() not in known:
             allowed = ", ".join(known) or "none"
-            raise InputError.of("option_ignored", name=name, format=section.format, allowed=allowed, other=_OTHER)
+            raise err.InputError.of("option_ignored", name=name, format=section.format, allowed=allowed, other=_OTHER)
     options = {name.lower(): value for name, value in section.options.items()}
     separator = options.get("sep", options.get("delimiter", ","))
     if section.format == "csv" and len(separator) != 1 and options.get("header", "true").lower() == "true":
-        raise InputError.of("long_separator", separator=separator, other=_OTHER)
+        raise err.InputError.of("long_separator", separator=separator, other=_OTHER)
     for path in section.paths:
         files = sorted(fl.files_of(path))
-        if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
-            raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
+        if cfg.local_path(path) is not None and not files and not os.path.isdir(cfg.local_path(path) or ""):
+            raise err.InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
         if section.format == "csv" and options.get("header", "true").lower() == "true":
             _check_headers(path, files, section)
 
 
-def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
+def _check_headers(path: str, files: Iterable[str], section: cfg.Input) -> None:
     """Refuse CSV files with different headers, since Sail applies that of one file to all, and repeated names."""
     headers: dict[bytes, str] = {}
     for file in files:
@@ -63,7 +61,7 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
             with fl.open_file(file) as stream:
                 header = stream.readline().strip()
         except OSError as error:
-            why = InputError(f"cannot read '{file}': {error.strerror or error}; allowed: a file that can be read")
+            why = err.InputError(f"cannot read '{file}': {error.strerror or error}; allowed: a file that can be read")
             raise failed_file(error, [section]) or why from error
         if header and headers.setdefault(header.lower(), file) == file:
             names: Counter[str] = Counter()
@@ -71,37 +69,37 @@ def _check_headers(path: str, files: Iterable[str], section: Input) -> None:
                 names.update(next(csv.reader([header.decode("utf-8", "replace")], **_style(section)), []))
             name, n = max(names.items(), key=lambda pair: pair[1], default=("", 0))
             if n > 1:
-                raise InputError.of("column_twice", file=file, n=n, name=name)
+                raise err.InputError.of("column_twice", file=file, n=n, name=name)
     if len(headers) > 1:
         file = list(headers.values())[1]
-        raise InputError.of("other_header", file=file, path=path)
+        raise err.InputError.of("other_header", file=file, path=path)
 
 
-def _style(section: Input) -> dict[str, Any]:
+def _style(section: cfg.Input) -> dict[str, Any]:
     """How the CSV files of an input separate and quote their fields, as Python's reader takes it."""
     options = {name.lower(): value for name, value in section.options.items()}
     return {"delimiter": options.get("sep", options.get("delimiter", ",")), "quotechar": options.get("quote") or '"'}
 
 
-def expand_paths(section: Input) -> Input:
+def expand_paths(section: cfg.Input) -> cfg.Input:
     """Replace patterns in paths by matching files and folders, and relative paths by absolute ones.
 
     Sail reads no braces and few wildcards, and may have been started in another folder.
     """
     places = [each for path in section.paths for each in (fl.expand_path(path) if fl.is_pattern(path) else [path])]
-    here = {place: local for place in places if (local := local_path(place)) and not local.is_absolute()}
+    here = {place: local for place in places if (local := cfg.local_path(place)) and not local.is_absolute()}
     absolute = [str(here[place].absolute()) if place in here else place for place in places]
     return replace(section, path=tuple(absolute)) if absolute else section
 
 
-def by_experiment(section: Input) -> Input:
+def by_experiment(section: cfg.Input) -> cfg.Input:
     """The same files in partition folders of the experiments that they name: Sail does not say where a row is from."""
-    if not isinstance(section, Source) or section.experiment_from == "tag":
+    if not isinstance(section, cfg.Source) or section.experiment_from == "tag":
         return section
     root = Path(tempfile.mkdtemp(dir=eng.temporary_folder("inputs")))
     numbers = count()
     for base in chain.from_iterable(map(fl.expand_path, section.paths)):
-        for file in files_below(base):
+        for file in cfg.files_below(base):
             name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
             link = root.joinpath(f"{fl.OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
@@ -110,17 +108,17 @@ def by_experiment(section: Input) -> Input:
     return replace(section, path=(str(root),)) if os.listdir(root) else section
 
 
-def broken_file(section: Input) -> InputError | None:
+def broken_file(section: cfg.Input) -> err.InputError | None:
     """Return an error that names the broken Parquet file, which Sail does not; None if all are readable."""
     for file in fl.files_of(*section.paths) if section.format == "parquet" else ():
         try:
             pq.read_schema(file)
         except (OSError, pa.ArrowException):
-            return InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
+            return err.InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
     return None
 
 
-def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+def failed_line(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:
     """Return an error that names file and line of a failure on Sail, which names neither; None for other errors."""
     if _UNEVEN not in str(error) and "invalid utf-8" not in str(error).lower():
         return None
@@ -128,11 +126,11 @@ def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     for section in inputs:
         for file in fl.files_of(*section.paths):
             if sentence := find_fault(file, section):
-                return InputError(f"cannot read '{file}': {sentence}")
+                return err.InputError(f"cannot read '{file}': {sentence}")
     return None
 
 
-def failed_file(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+def failed_file(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:
     """Return an error that names a compressed file that is cut short; Sail names none. None for other errors."""
     packed = (file for each in inputs for file in fl.files_of(*each.paths) if file.endswith((".gz", ".zst")))
     for file in packed if _CUT.search(str(error)) else ():
@@ -141,21 +139,21 @@ def failed_file(error: Exception, inputs: Iterable[Input]) -> InputError | None:
                 while stream.read(1 << 20):
                     pass
         except (OSError, EOFError, pa.ArrowException):
-            return InputError(f"cannot read '{file}': it is broken, or cut short; allowed: complete files")
+            return err.InputError(f"cannot read '{file}': it is broken, or cut short; allowed: complete files")
     return None
 
 
-def failed_number(error: Exception) -> InputError | None:
+def failed_number(error: Exception) -> err.InputError | None:
     """Return an error that says which unsigned number Sail could not read; None for other errors.
 
     >>> str(failed_number(ValueError("Cast error: Can't cast value 9223372036854775808 to type Int64")))[:80]
     'the input holds the number 9223372036854775808, which the engine sail cannot rea'
     """
     match = _UNSIGNED.search(str(error))
-    return match and InputError.of("number_too_large", number=match[1])
+    return match and err.InputError.of("number_too_large", number=match[1])
 
 
-def _uneven_line(file: str, section: Input) -> str | None:
+def _uneven_line(file: str, section: cfg.Input) -> str | None:
     """Describe the first row of a CSV file whose number of fields differs from that of the first line."""
     if section.format != "csv":
         return None
@@ -165,13 +163,13 @@ def _uneven_line(file: str, section: Input) -> str | None:
         uneven = next((row for row in rows if len(row) not in (0, first)), None)
         if uneven is None:
             return None
-        return said("uneven_line", line=rows.line_num, n=len(uneven), first=first)
+        return err.said("uneven_line", line=rows.line_num, n=len(uneven), first=first)
 
 
-def _line_of_other_encoding(file: str, section: Input) -> str | None:
+def _line_of_other_encoding(file: str, section: cfg.Input) -> str | None:
     """Describe the first line that is not UTF-8."""
     with fl.open_file(file) as lines:
-        for number, line in enumerate(lines if FORMATS[section.format].is_text else (), start=1):
+        for number, line in enumerate(lines if cfg.FORMATS[section.format].is_text else (), start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
@@ -214,14 +212,14 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date 
 (docs/engines.md), or --engine spark
     """
     parts, end = list[str](), 0
-    words = list(tokens(path, where))
+    words = list(cfg.tokens(path, where))
     for at, word in enumerate(words):
         if word.start < end:
             continue
         parts.append(where[end : word.start])
         text, end = where[word.start : word.end], word.end
         before, after = words[at - 1] if at else None, words[at + 1] if at + 1 < len(words) else None
-        if word.kind in ("word", "quoted") and word.text in KNOWN and after and after.text == "(":
+        if word.kind in ("word", "quoted") and word.text in cfg.KNOWN and after and after.text == "(":
             if word.text == "cast":
                 _check_cast(path, words[at + 2 : at + 5], types)
             elif word.text not in _CALLS:
@@ -239,7 +237,7 @@ allowed: comparisons, IN, BETWEEN, LIKE, CASE, cast of a column, lower, to_date 
     return "".join(parts)
 
 
-def _check_cast(path: str, words: Sequence[Token], types: Mapping[str, str]) -> None:
+def _check_cast(path: str, words: Sequence[cfg.Token], types: Mapping[str, str]) -> None:
     """Refuse conversions of more than a column or text, and those that Sail makes otherwise or where Spark fails."""
     column, _, target = (*(word.text for word in words), "", "", "")[:3]
     kind = "string" if words and words[0].kind == "string" else types.get(column, "")
@@ -250,7 +248,7 @@ def _check_cast(path: str, words: Sequence[Token], types: Mapping[str, str]) -> 
         raise _refused(path, f"converts {column!r} to {target!r}")
 
 
-def _takes(function: str, words: Sequence[Token], types: Mapping[str, str]) -> bool:
+def _takes(function: str, words: Sequence[cfg.Token], types: Mapping[str, str]) -> bool:
     """Whether a function is called of what it computes as Spark does, by the first word of its argument."""
     kind = types.get(words[0].text, "") if words else ""
     if function == "isnan":
@@ -259,14 +257,14 @@ def _takes(function: str, words: Sequence[Token], types: Mapping[str, str]) -> b
     return given or kind in ("string", "date", "timestamp")
 
 
-def _is_sign(word: Token, before: Token | None) -> bool:
+def _is_sign(word: cfg.Token, before: cfg.Token | None) -> bool:
     """Whether a plus or minus has no operand on its left."""
     if word.text not in "+-" or before is None:
         return word.text in "+-"
     if before.kind == "symbol":
         return before.text not in (")", "]")
-    return before.kind == "word" and before.text in _OPERANDS_FOLLOW | QUERY_WORDS
+    return before.kind == "word" and before.text in _OPERANDS_FOLLOW | cfg.QUERY_WORDS
 
 
-def _refused(path: str, holds: str) -> InputError:
-    return InputError.of("not_as_spark", path=path, holds=holds)
+def _refused(path: str, holds: str) -> err.InputError:
+    return err.InputError.of("not_as_spark", path=path, holds=holds)

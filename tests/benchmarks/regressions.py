@@ -21,7 +21,8 @@ PAIRS = 8
 FINE, NEAR = 1.05, 1.03
 """... until the ratio is at most this, and of each side three rounds are within this of its least one."""
 LIMIT = 1.10
-"""A larger ratio fails: 15 % has to be seen, and the least rounds of equal code are 3 % apart at most."""
+"""Runs fail whose least seconds are more than this over the third least of the accepted commit. So 15 % is seen where
+rounds are near to one another, and a machine too busy for that gives no false alarm."""
 
 KINDS = {f"on Sail, {kind}": (f"laptop:{kind}", str(LAPTOP)) for kind in ("default", "ignoring", "real_valued")}
 KINDS |= {f"on Sail, {kind}": (f"laptop:{kind}", str(LAPTOP)) for kind in ("by_score", "job")}
@@ -40,6 +41,11 @@ class Kind:
     @property
     def ratio(self) -> float:
         return min(self.mine) / min(self.accepted)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether more is sure than what is allowed."""
+        return min(self.mine) > LIMIT * sorted(self.accepted)[2]
 
     @property
     def in_doubt(self) -> bool:
@@ -83,7 +89,7 @@ def check(folder: Path, path: str, ref: str = "") -> list[str]:
         except RuntimeError as error:
             wrong.append(f"{name}: {error}")
         else:
-            wrong += [f"{name} takes {kind.ratio:.2f} {of_accepted}"] if kind.ratio > LIMIT else []
+            wrong += [f"{name} takes {kind.ratio:.2f} {of_accepted}"] if kind.is_slower else []
     return wrong
 
 

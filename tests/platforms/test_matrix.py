@@ -33,13 +33,8 @@ from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
 ELSEWHERE = ("peers", "promises_simulated", "compared", "regressions", "sizing")
-ROWS = ("interval_rows", "all_pairs_rows", "over_lists_rows", "rest_rows", "cluster_rows", "sequential_rows")
-NEWER_SCIPY = ("quantiles", *ROWS)
-"""Tests whose expected values come from functions that the oldest SciPy lacks."""
 MORE_LIBRARIES = ("laptop_port", "paper", "doors")
 """Tests that import the laptop engine, a parser of Markdown or Altair, which the oldest libraries do not bring."""
-OWN_WORDS = "tests/unit/test_printed.py::test_a_file_that_a_locale_cannot_name_is_one_sentence"
-"""Click 8.0 refuses a locale of ASCII itself, in its own words."""
 SIMULATIONS = ("hard_data_simulated",)
 """Errors and coverage in numbers, which no version of Spark changes: ``make test-slow`` runs them."""
 MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
@@ -56,11 +51,7 @@ def _suite(*more_rows: str, unit: list[str] | None = None) -> list[str]:
 
 
 UNIT = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE)]
-OLDEST = [
-    "rankmetrics_spark",
-    f"--deselect={OWN_WORDS}",
-    *_without("tests/unit", ELSEWHERE + NEWER_SCIPY + MORE_LIBRARIES),
-]
+OLDEST = ["rankmetrics_spark", *_without("tests/unit", ELSEWHERE + MORE_LIBRARIES)]
 SUITES = {
     "spark35": _suite(),
     "spark40": _suite("demo_run", "period_runs"),

@@ -79,7 +79,7 @@ def values(of: Any, key: str = "") -> Iterator[str]:
 @pytest.fixture(scope="module")
 def output(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("queries")
-    first = run(spark, from_mapping(config(folder, evaluation_date=DAYS[0])))
+    first, _ = (run(spark, from_mapping(config(folder, evaluation_date=day))) for day in DAYS)
     assert "queries" in " ".join(first.record["verdict"]) + first.checks.toPandas().to_csv()
     return folder
 

@@ -123,6 +123,7 @@ FOLLOWING = {"experiment_metrics", "comparisons", "checks"}
 STORED: dict[str, dict[str, Any]] = RUNS | {
     "clusters": LAX | {"comparison": {"baseline": "a", "cluster": "user_id"}},
     "gates": LAX | {"comparison": {"baseline": "a"}, "gates": [{"metric": "ap@5", "min": 0.0}], "percentiles": [50]},
+    "looked up": LAX | {"comparison": {"baseline": "a"}, "source": {"columns": {"relevance": None}}},
 }
 
 
@@ -131,7 +132,8 @@ def test_what_follows_from_the_published_users_needs_no_inputs(
     spark: SparkSession, tmp_path: Path, call: Call, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, out = parquet(tmp_path / "log", random_log(5, users=20)), tmp_path / "out"
-    done = run(spark, config(log, out, **STORED[kind]))
+    judged = {"judgements": {"path": str(log)}} if kind == "looked up" else {}
+    done = run(spark, config(log, out, **STORED[kind], **judged))
     shutil.rmtree(log)
     before = contents(out)
     # Tables of the temporary folder need not be read back.

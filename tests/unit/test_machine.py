@@ -77,9 +77,9 @@ def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypat
     settings = local_settings({})
     names = ("spark.driver.memory", "spark.local.dir", "spark.sql.shuffle.partitions")
     assert [settings[name] for name in names] == ["1024m", "/nowhere", "8"]
-    of_all = "of 2.0 GiB of memory, temporary files in /nowhere"
-    assert choice._starting(Choice("sail")) == f"starting Sail: 1 of 1 threads, 1.0 GiB {of_all}"
-    assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, 1024m {of_all}"
+    of_all = "of 2.0 GiB, temporary files in /nowhere"
+    assert choice._starting(Choice("sail")) == f"starting Sail: 1 of 1 threads, memory 1.0 GiB {of_all}"
+    assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, memory 1024m {of_all}"
     monkeypatch.setattr(machine, "memory", lambda: 16 * GIB)
     assert (Limits.of().memory, local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
     monkeypatch.setenv(THREADS, "3")

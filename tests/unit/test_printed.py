@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from unicodedata import category
@@ -300,6 +301,8 @@ def test_runs_are_a_line_each_on_a_terminal_80_wide(tmp_path: Path, capsys: pyte
 
 @pytest.mark.outcome("a path, in a locale without UTF-8, that has no name there", "exit 2: the path; PYTHONUTF8=1")
 def test_a_file_that_a_locale_cannot_name_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if version("click").startswith("8.0."):
+        pytest.skip("Click 8.0 refuses a locale of ASCII itself, in its own words")
     (tmp_path / "c.yaml").write_text("source: {path: l\u00f6g}", encoding="utf-8")
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"}
     program = [sys.executable, "-m", "rankmetrics_spark", "check", "c.yaml"]

@@ -28,14 +28,9 @@ COUNTS = {
 
 def test_a_rate_is_a_share_of_rows_or_of_lists() -> None:
     assert rates([COUNTS], RATES) == {
-        "duplicate_rate": 8 / 40,
-        "tie_rate": 4 / 32,
-        "gap_rate": 1 / 10,
-        "short_rate": 5 / 10,
-        "no_relevant_rate": 2 / 10,
-        "unjudged_rate": 3 / 10,
-        "graded_rate": 6 / 10,
-    }
+        "duplicate_rate": 8 / 40, "tie_rate": 4 / 32, "gap_rate": 1 / 10, "short_rate": 5 / 10,
+        "no_relevant_rate": 2 / 10, "unjudged_rate": 3 / 10, "graded_rate": 6 / 10,
+    }  # fmt: skip
 
 
 def test_rates_over_all_experiments_are_weighted_by_their_sizes() -> None:

@@ -38,7 +38,9 @@ def test_least_seconds_are_compared_in_new_processes_while_there_is_doubt(
 ) -> None:
     sides = (Given(mine), Given([2.0]))
     (kind := Kind("default")).measure(*sides, "")
-    assert kind.ratio == pytest.approx(ratio)
+    assert (kind.ratio, kind.is_slower) == (pytest.approx(ratio), ratio > 1.1)
+    # Where the rounds of the accepted commit are far apart, nobody knows.
+    assert not Kind("default", [2.3], [2.0, 2.2, 2.1]).is_slower
     assert [side.starts for side in sides] == [pairs, pairs] and len(kind.mine) == pairs * ROUNDS
 
 

@@ -8,6 +8,7 @@ import pytest
 import statsmodels.formula.api as smf
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import CompareMeans
 
 from rankmetrics_spark.comparison import comparison_rows
 from rankmetrics_spark.config import Comparison
@@ -49,8 +50,8 @@ def test_paired_users_are_two_groups_of_differences() -> None:
     assert row["rest_difference"] == pytest.approx(d[~inside].mean(), rel=1e-9)
     assert row["rest_relative_difference"] == pytest.approx(d[~inside].mean() / a[METRIC][~inside].mean(), rel=1e-9)
     assert row["from_rest"] == pytest.approx(row["difference"] - row["rest_difference"], rel=1e-9)
-    interval = expected.confidence_interval(0.9)
-    assert (row["from_rest_ci_low"], row["from_rest_ci_high"]) == pytest.approx(tuple(interval), rel=1e-9)
+    interval = CompareMeans.from_data(d[inside], d[~inside]).tconfint_diff(0.1, usevar="unequal")
+    assert (row["from_rest_ci_low"], row["from_rest_ci_high"]) == pytest.approx(interval, rel=1e-9)
 
 
 def test_different_users_are_four_groups_with_the_interaction_of_a_least_squares_fit() -> None:
