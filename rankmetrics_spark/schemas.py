@@ -152,6 +152,8 @@ BOUNDS = ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")
 
 #: Struct of a faulty row's values as text, with its reason; null for a sound row.
 REJECTED = "_rejected"
+#: Whether a row is faulty; null for some sound rows.
+IS_FAULTY = "_is_faulty"
 #: Number of the row of a log whose rows are lists of their own; it tells the lists of a user apart.
 ROW = "_row"
 #: Why a row that is a list is faulty as a whole, or null.

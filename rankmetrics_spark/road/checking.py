@@ -46,6 +46,8 @@ def checked_rows(
     kinds = kinds_of(impressions, mapping, read)
     found = faults(columns, kinds, mapping, text, null_is_unjudged)
     reason = first_fault([*((None, name) for name in of_list), *((label, sql) for _, label, sql in found)])
+    # Unlike the reason, it shows an engine from the statistics of a file which of its rows cannot be faulty.
+    any_fault = " OR ".join([*(f"{name} IS NOT NULL" for name in of_list), *(sql for *_, sql in found)])
     as_texts = texts(kinds, engine_of(impressions.sparkSession))
     raw = ", ".join(f"{as_texts[name]} AS {name}" for name in names)
     return table.selectExpr(
@@ -55,6 +57,7 @@ def checked_rows(
         *(f"{typed(name, kinds[name], columns, text)} AS {name}" for name in intents),
         f"struct({raw}) AS {sch.RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {sch.REASON}, {raw}) END AS {sch.REJECTED}",
+        f"{any_fault or 'false'} AS {sch.IS_FAULTY}",
     )
 
 

@@ -26,6 +26,9 @@ from rankmetrics_spark.road.labels import LabelCounts, label_counts, of_both, sp
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.scoring import Kept
 
+#: Rows, or the share of all rows if that is more, up to which the lists that need a second look are kept as rows.
+_FEW, _FEW_SHARE = 100_000, 0.01
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -148,8 +151,10 @@ class Tables:
         plan, keep = self.plan, self.keep
         if plan.scoring.finite:
             # The gates refuse what is infinite, and name the experiment.
-            lenient = replace(plan.scoring, finite=False)
-            return replace(self, plan=replace(plan, scoring=lenient)).outcome
+            lenient = replace(self, plan=replace(plan, scoring=replace(plan.scoring, finite=False)))
+            outcome = lenient.outcome
+            vars(self)["_rows_again"] = lenient._rows_again
+            return outcome
         if self.nested is not None:
             return self._of_nested[1]
         packed = self._packed
@@ -163,8 +168,14 @@ class Tables:
         beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
         lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
         is_flagged = sch.FLAGGED if flags else "false"
-        numbers = (f"count_if({is_flagged}) AS flagged", f"coalesce(sum({sch.N_ROWS}), 0) AS sound")
-        (counts,) = few_rows(lists.selectExpr(*numbers))
+        looked_at = f"{is_flagged} OR {sch.N_REPEATED} > 0"
+        of_rows = f"coalesce(sum({sch.N_ROWS}), 0) AS sound", f"sum(IF({looked_at}, {sch.N_ROWS}, 0)) AS looked_at"
+        (counts,) = few_rows(lists.selectExpr(f"count_if({is_flagged}) AS flagged", *of_rows))
+        if 0 < (counts["looked_at"] or 0) <= max(_FEW, counts["sound"] * _FEW_SHARE):
+            keys = lists.where(looked_at).select(*plan.columns.keys).distinct()
+            # Faulty rows of these lists too: Sail would look for these in all columns before it looks for the users.
+            again = ranking.named_users(self.rows, keys).join(F.broadcast(keys), list(plan.columns.keys))
+            vars(self)["_rows_again"] = keep(again, "again")
         outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
         if counts["flagged"]:
             again = self._rescored(lists.where(sch.FLAGGED))
@@ -173,6 +184,11 @@ class Tables:
             faulty = keep(self._faulty_groups(packed), "faulty")
             outcome = outcome.unionByName(faulty, allowMissingColumns=True)
         return outcome
+
+    @cached_property
+    def _rows_again(self) -> DataFrame:
+        """The rows for a second look at a list: on Sail, only those of lists that need one, if these are few."""
+        return self.rows
 
     @cached_property
     def _of_nested(self) -> tuple[DataFrame, DataFrame]:
@@ -231,7 +247,7 @@ class Tables:
         """Score flagged lists from their rows, in the layout that computes them."""
         columns, layout = self.plan.columns, recheck_of(self.plan.layout)
         more = [sch.RANK_MAY_REPEAT] if sch.RANK_MAY_REPEAT in self._flags else []
-        rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, *more), columns)
+        rows = ranking.rows_of(self._rows_again, flagged.selectExpr(*columns.keys, *more), columns)
         return self._in_python(ranking.packed(rows, columns, layout, self.plan.scoring.repeats), layout, then, kept)
 
     # ---- what is read of it
@@ -373,7 +389,7 @@ class Tables:
         work, columns = self.plan.scoring, self.plan.columns
         keys = self.lists_of_log.where(f"{sch.N_REPEATED} > 0").selectExpr(*columns.keys, sch.ALL_ROWS_SEEN)
         condition = f"{sch.ALL_ROWS_SEEN} OR {sch.RELEVANCE} > 0" if columns.relevance else sch.ALL_ROWS_SEEN
-        candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
+        candidates = ranking.with_text(ranking.rows_of(self._rows_again, keys, columns).where(condition), columns)
         if not columns.relevance and self.pools is not None:
             # Which of several rows stays depends on their grades, here as in Python.
             candidates = ranking.with_judged_grades(candidates, self.pools)

@@ -24,8 +24,8 @@ LIMIT = 1.10
 """Runs fail whose least seconds are more than this over the third least of the accepted commit. So 15 % is seen where
 rounds are near to one another, and a machine too busy for that gives no false alarm."""
 
-KINDS = {f"on Sail, {kind}": (f"laptop:{kind}", str(LAPTOP)) for kind in ("default", "ignoring", "real_valued")}
-KINDS |= {f"on Sail, {kind}": (f"laptop:{kind}", str(LAPTOP)) for kind in ("by_score", "job")}
+ON_SAIL = ("default", "ignoring", "real_valued", "by_score", "job")
+KINDS = {f"on Sail, {kind}": (f"laptop:{kind}", str(LAPTOP)) for kind in ON_SAIL}
 KINDS |= {"on Spark, default": ("ours:run", sys.executable), "on Spark, by_score": ("ours:by_score", sys.executable)}
 """Kind of run -> module and function in ``peers``, and the Python that runs it."""
 

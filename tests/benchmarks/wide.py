@@ -1,7 +1,8 @@
 """Measures how the cost of whole jobs grows with their rows and with the width of a request.
 
 ``python -m tests.benchmarks.wide [--engine sail] [--of rows segments days]`` prints CPU seconds of all
-processes for many rows, experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
+processes for many rows, experiments, values of a segment, metric columns, stored days, and rows that are logged twice,
+of ten million. It runs where only Sail is.
 """
 
 import argparse
@@ -33,6 +34,7 @@ SIZES = {
     "segments": (200, 600, 2_000),
     "metrics": (30, 100, 300),
     "days": (14, 30, 90),
+    "repeats": (0, 1, 1_000, 100_000),
 }
 """What grows -> its sizes."""
 FIRST = date(2026, 1, 1)
@@ -42,7 +44,7 @@ LISTS, ITEMS, LONG = 4, 10, 50
 """Lists of each of many experiments, and items of a list; of a list of a stored day."""
 COLUMNS = ("ap_at_10", "ndcg_at_10")
 """Metrics of a stored day."""
-BYTES = {"rows": 100, "experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
+BYTES = {"rows": 100, "experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100, "repeats": 5_000}
 """Of disk for one more of each, at most; of ``days`` for each user and day."""
 
 
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     spark = laptop_session() if options.engine == "sail" else local_session("local[2]", "growth", settings)
     try:
         for axis, sizes in chosen.items():
-            measure = _days if axis == "days" else _request
+            measure = {"days": _days, "repeats": _repeats}.get(axis, _request)
             measure(spark, folder, axis, min(20, *sizes), min(2_000, options.users))  # a warm-up
             costs: list[Cost] = []
             for size in sizes:
@@ -113,6 +115,16 @@ def _request(spark: SparkSession, folder: Path, axis: str, size: int, users: int
     for each in (log, out):
         shutil.rmtree(each)
     return Cost(axis, size, {"job": job, "page": page})
+
+
+def _repeats(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:
+    """A job over a log in which some rows are there twice."""
+    log, out, n = folder / "log", folder / "out", SIZES["rows"][-1] // LONG
+    _write_log(log, np.arange(n) % 2, np.arange(n), LONG, repeats=size)
+    job = _warm_cpu(lambda: run(spark, config(log, out, metrics=["ap@10"], quality={"max_invalid_fraction": 0.05})))
+    for each in (log, out):
+        shutil.rmtree(each)
+    return Cost(axis, size, {"job": job})
 
 
 def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:
@@ -185,8 +197,8 @@ def store_days(out: Path, days: Sequence[str], users: int) -> None:
         (out / "published" / f"{day}.json").write_text(pointer.replace(days[0], day), encoding="utf-8")
 
 
-def _write_log(folder: Path, experiment: Any, user: Any, items: int, country: Any = None) -> None:
-    """One list of each user, with 20 % of its items relevant."""
+def _write_log(folder: Path, experiment: Any, user: Any, items: int, country: Any = None, repeats: int = 0) -> None:
+    """One list of each user, with 20 % of its items relevant; ``repeats`` rows are there twice."""
     rng, n = np.random.default_rng(1), len(user)
     columns = {
         "experiment_id": np.char.add("e", experiment.astype(str)).repeat(items),
@@ -198,7 +210,9 @@ def _write_log(folder: Path, experiment: Any, user: Any, items: int, country: An
     if country is not None:
         columns["country"] = np.char.add("c", country.astype(str)).repeat(items)
     folder.mkdir()
-    pq.write_table(pa.table(columns), folder / "part.parquet")
+    places = np.sort(np.append(np.arange(n * items), np.arange(repeats) * (n * items // max(1, repeats))))
+    table = pa.table(columns)
+    pq.write_table(table.take(places) if repeats else table, folder / "part.parquet")
 
 
 def _cpu(work: Callable[[], object]) -> float:
@@ -220,12 +234,13 @@ def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
     """
     first, newest = costs[0], costs[-1]
     parts, of_days = [*newest.parts], newest.axis == "days"
-    times = newest.size / first.size
+    times = newest.size / first.size if first.size else 1
     growth = [f"{newest.parts[part] / first.parts[part] / times:.2f}" for part in parts]
     beside = [part for part in parts if part != "compared"]
     more = [f"{newest.parts['compared'] / newest.parts[part]:.2f}" for part in beside] if of_days else growth
     cells = [f"{newest.size:,}", *(f"{each:.2f}" for each in newest.parts.values()), *more]
-    heads = [f"compared / {part}" for part in beside] if of_days else [f"{part}, growth / linear" for part in parts]
+    grown = "growth / linear" if first.size else "growth"
+    heads = [f"compared / {part}" for part in beside] if of_days else [f"{part}, {grown}" for part in parts]
     heads = [f"{newest.axis}, on {engine}", *(f"{part}, CPU s" for part in parts), *heads]
     lines = [heads, ["---:"] * len(heads), cells] if len(costs) == 1 else [cells]
     return [f"| {' | '.join(line)} |" for line in lines]

@@ -106,16 +106,19 @@ def test_of_repeats_with_equal_scores_the_higher_grade_comes_first_in_any_row_or
 
 
 CLEAN = [("u", "i", 1, 1), ("u", "j", 2, 0), *((f"v{n}", "i", 2, 1) for n in range(5))]
+MORE = [(f"v{n}", "i", 2, 1) for n in range(5, 20)]
 
 
 @pytest.mark.parametrize(
     ("more", "parts", "layout"),
     [
         ([], [], "relevant"),
-        ([("w", "i", 1, 1), ("w", "j", 1, 0)], ["flagged"], "relevant"),
-        ([("w", "i", 1, 1), ("w", "i", 2, 1)], [], "relevant"),
+        ([("w", "i", 1, 1), ("w", "j", 1, 0)], ["again", "flagged"], "relevant"),
+        ([("w", "i", 1, 1), ("w", "i", 2, 1)], ["again"], "relevant"),
         ([("w", "i", None, 1)], ["faulty"], "relevant"),
-        ([("w", "i", 1, 1), ("w", "j", 1, 0), (None, "i", 1, 1)], ["flagged", "faulty"], "relevant"),
+        ([("w", "i", 1, 1), ("w", "j", 1, 0), (None, "i", 1, 1)], ["again", "flagged", "faulty"], "relevant"),
+        ([(user, item, 1, 1) for user in ("w", "o'\\x") for item in "ii"], ["again", "flagged"], "relevant"),
+        ([(f"w{n}", item, 1, 1) for n in range(3) for item in "ij"] + MORE, ["flagged"], "relevant"),
         ([("w", "i", 64, 1)], [], "whole"),
         ([(f"w{n}", item, 1, 1) for n in range(3) for item in "ij"], [], "whole"),
     ],
@@ -125,13 +128,17 @@ CLEAN = [("u", "i", 1, 1), ("u", "j", 2, 0), *((f"v{n}", "i", 2, 1) for n in ran
         "an item twice",
         "no rank",
         "a rank twice and no user",
+        "more users than are named",
+        "more rows than are kept",
         "beyond the mask",
         "sessions",
     ],
 )
 def test_a_log_is_read_again_only_for_lists_and_rows_that_need_it(
-    spark: SparkSession, tmp_path: Path, more: list[tuple[Any, ...]], parts: list[str], layout: str
+    spark: SparkSession, tmp_path: Path, more: list[tuple[Any, ...]], parts: list[str], layout: str, monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr("rankmetrics_spark.road.tables._FEW", 5)
+    monkeypatch.setattr("rankmetrics_spark.road.ranking.MOST_NAMED", 1)
     rows = [("a", *row) for row in CLEAN + more]
     result = evaluate(impressions(spark, rows), ["ndcg", "rr"])
     options = from_mapping({"source": {"path": "log"}, "sink": {"path": "out"}, "metrics": ["ndcg", "rr"]}).options

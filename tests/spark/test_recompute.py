@@ -306,7 +306,7 @@ def test_a_study_that_stored_lists_do_not_serve_is_refused(spark: SparkSession, 
             "none",
             ["changed"],
             3,
-            "the lists of all experiments are not stored, which runs do with sink.lists: true; allow",
+            "no single run, with sink.lists: true, has stored the lists of all experiments; allow",
         ),
     ):
         result = call(*words, "--config", config_on_record(tmp_path / out), "--from", "lists")
@@ -339,7 +339,7 @@ def test_what_stored_lists_do_not_hold_is_refused_by_name(spark: SparkSession, t
     for names, convention, date, sentence in REFUSED.values():
         with pytest.raises((ConfigError, InputError), match=re.escape(sentence)):
             recompute(spark, Sink(path=str(out)), names, convention, (date, None))
-    with pytest.raises(InputError, match=f"{DATE} cannot be recomputed: the lists of all experiments are not stored"):
+    with pytest.raises(InputError, match=f"{DATE} cannot be recomputed: no single run, with sink.lists"):
         recompute(spark, Sink(path=str(other)), ["err@5"])
     for metric, (lists, sentence) in NOT_STORED.items():
         with pytest.raises(ConfigError, match=re.escape(f"sink.lists is {sentence}")):

@@ -316,7 +316,7 @@ def test_what_differs_from_the_stored_lists_is_named(spark: SparkSession, tmp_pa
     shutil.rmtree(tmp_path / "truth")
     published(spark, tmp_path)
     code, _, err = call(*words)
-    assert code == 3 and "runs do with sink.lists: true; allowed: rankmetrics verify --output" in err.replace("\n", " ")
+    assert code == 3 and "experiments; allowed: rankmetrics verify --output" in err.replace("\n", " ")
 
 
 def test_users_who_were_erased_are_left_out_of_every_input(spark: SparkSession, tmp_path: Path, call: Call) -> None:

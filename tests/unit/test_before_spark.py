@@ -394,8 +394,7 @@ sys.meta_path.insert(0, Pressed())
 # In the background of a shell, a program starts with interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from rankmetrics_spark.__main__ import main
-main(["demo", "--engine", "spark"])
-"""
+main(["demo", "--engine", "spark"])"""
 """Sends an interrupt to itself when the module of its argument is imported."""
 
 

@@ -19,8 +19,7 @@ scored = Batch(1, one, rank, grade, np.array([1]), one, grade, grade, rank, rank
 metrics = [parse(name) for name in ("ap", "rr", "ndcg@10", "ndcg", "rbp")]
 for batch in (given, scored):
     for ties in ("item_desc", "expected"):
-        print(*compute(batch, metrics, Convention(ties=ties))[0].tolist())
-"""
+        print(*compute(batch, metrics, Convention(ties=ties))[0].tolist())"""
 
 
 def test_the_deepest_rank_that_is_allowed_fits_into_little_memory() -> None:

@@ -12,8 +12,7 @@ Traceback (most recent call last):
   File "compared.py", line 37, in refuse_unknown
 {}.ConfigError: unknown experiment 'contrl'; did you mean 'control'? known: a, control
 
-\tat org.apache.spark.api.python.BasePythonRunner
-"""
+\tat org.apache.spark.api.python.BasePythonRunner"""
 
 
 class Table:

@@ -62,8 +62,8 @@ def test_temporary_files_go_to_a_disk_with_room_unless_the_user_names_a_folder(
     monkeypatch.setenv("TMPDIR", given)
     monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: "/tmp")
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[str(path)] * GIB))
-    mounts = "disk / ext4 rw 0 0\n" + f"tmpfs {in_memory} tmpfs rw 0 0\n" * bool(in_memory)
-    (root / "proc/self/mounts").write_text(mounts)
+    in_ram = f"tmpfs {in_memory} tmpfs rw 0 0\n" * bool(in_memory)
+    (root / "proc/self/mounts").write_text(f"disk / ext4 rw 0 0\n{in_ram}")
     assert machine.roomy_folder(root) == Path(folder)
 
 
@@ -74,9 +74,8 @@ def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypat
     monkeypatch.setattr(machine, "memory", lambda: 2 * GIB)
     monkeypatch.setattr(machine, "roomy_folder", lambda: Path("/nowhere"))
     assert Limits.of() == Limits(1, GIB)
-    settings = local_settings({})
-    names = ("spark.driver.memory", "spark.local.dir", "spark.sql.shuffle.partitions")
-    assert [settings[name] for name in names] == ["1024m", "/nowhere", "8"]
+    names = ("driver.memory", "local.dir", "sql.shuffle.partitions")
+    assert [local_settings({})[f"spark.{name}"] for name in names] == ["1024m", "/nowhere", "8"]
     of_all = "of 2.0 GiB, temporary files in /nowhere"
     assert choice._starting(Choice("sail")) == f"starting Sail: 1 of 1 threads, memory 1.0 GiB {of_all}"
     assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, memory 1024m {of_all}"

@@ -256,7 +256,9 @@ def _wait_for_end_of(parent: int, relay: int) -> None:
 
     Stdin alone is not enough: a process that the parent has forked keeps the pipe open.
     """
+    # A copy, since the descriptor itself was once found closed, by something else that runs in this process.
+    stdin = os.dup(sys.stdin.fileno())
     while os.getppid() == parent and os.waitpid(relay, os.WNOHANG) == (0, 0):
-        ready, _, _ = select.select([sys.stdin], [], [], 0.5)
-        if ready and not os.read(sys.stdin.fileno(), 1):
+        ready, _, _ = select.select([stdin], [], [], 0.5)
+        if ready and not os.read(stdin, 1):
             return
