@@ -1,8 +1,9 @@
 """An output folder, whatever the format of its tables: staging, claims, run records; tables in Parquet, or in Delta."""
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,8 @@ class Folder(pt.Store):
     _reach: fl.Reach | None = field(default=None, init=False, repr=False)
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
+    _reached: bool = field(default=False, init=False, repr=False)
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _open_record: bool = field(default=False, init=False, repr=False)
     _left: bool = field(default=False, init=False, repr=False)
 
@@ -84,8 +87,9 @@ class Folder(pt.Store):
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to the staging of this run, as they are; return them as written."""
         path = self._staging_of(name)
-        with writing(self.path):
-            if not self._staged:
+        # One claim for all threads: to a second one, the file of the first would be that of a killed run.
+        with writing(self.path), nullcontext() if self._reached else self._opening:
+            if not self._reached:
                 # Claimed before anything is written: the next run finds the staging of a run that was killed here.
                 self._reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
                 self._open()
@@ -100,7 +104,7 @@ class Folder(pt.Store):
             else:
                 rows.write.mode("overwrite").parquet(path)
                 staged = self.spark.read.parquet(spark_path(path))
-            if len(self._staged) == 1:
+            if not self._reached:
                 # Now that Spark has written files, it shows who can access them.
                 reach = fl.reach_of(self.spark, self.path, staged, f"{fl.STAGING}/{self.run_id}", self.settings)
                 if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
@@ -108,6 +112,7 @@ class Folder(pt.Store):
                         self._claim.release()
                     self._claim, self._reach = None, reach
                     self._open()
+                self._reached = True
             return staged
 
     def _open(self) -> None:
