@@ -270,12 +270,15 @@ class Server:
         pass
 
     def start(self, background):
+        if sys.argv[1:]:
+            raise OSError("Too many open files (os error 24)")
         print(getattr(sys.modules.get("pyspark"), "__version__", None), flush=True)
         os._exit(0)
 
 sys.modules["pysail"] = types.ModuleType("pysail")
 sys.modules["pysail.spark"] = types.SimpleNamespace(SparkConnectServer=Server)
 from rankmetrics_spark.engines.sail import server
+os.environ[server.FOLDER] = "no folder"
 os.environ[server.LISTENER] = str(socket.socket(socket.AF_UNIX).detach())
 server.serve()
 """
@@ -285,6 +288,9 @@ def test_the_engine_can_ask_for_the_version_of_its_client_before_anybody_asks_it
     # Sail reads settings by that version, and those of Spark 3.5 where its import fails beside another one.
     done = subprocess.run([sys.executable, "-c", SERVING], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == importlib.metadata.version("pyspark")
+    # Where another thread has taken the one descriptor that is left, another engine is started.
+    done = subprocess.run([sys.executable, "-c", SERVING, "busy"], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr.strip()) == (DISTURBED, "Too many open files (os error 24)")
 
 
 class Settings:

@@ -214,7 +214,7 @@ def _forward(source: socket.socket, target: socket.socket) -> None:
 
 #: Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket.
 FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
-#: The first line on stdout: clients can connect; or another account may have connected before the port was closed.
+#: The first line on stdout: clients can connect; or it may have been too late to close the port.
 READY, DISTURBED = "ready", "disturbed"
 
 
@@ -237,6 +237,9 @@ def serve() -> None:
     except RankmetricsError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
+    except OSError as error:  # another thread of the engine had a file open, in the place of the socket
+        print(error, file=sys.stderr, flush=True)
+        port = 0
     if port:
         os.write(pipe, str(port).encode())
         with suppress(BrokenPipeError):  # the parent has ended
