@@ -153,7 +153,10 @@ class Tables:
             # The gates refuse what is infinite, and name the experiment.
             lenient = replace(self, plan=replace(plan, scoring=replace(plan.scoring, finite=False)))
             outcome = lenient.outcome
-            vars(self)["_rows_again"] = lenient._rows_again
+            shared: dict[str, Any] = {"_rows_again": lenient._rows_again}
+            if self.nested is not None:
+                shared["_of_nested"] = lenient._of_nested  # or lists would be scored once more
+            vars(self).update(shared)
             return outcome
         if self.nested is not None:
             return self._of_nested[1]

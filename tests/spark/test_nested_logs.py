@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import changed, evaluate, exposure
+from rankmetrics_spark import changed, evaluate, exposure, run
 from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.sinks import ParquetFolder
+from tests.helpers.logs import config
 from tests.helpers.messages import messages
 
 pytestmark = pytest.mark.both_engines
@@ -161,6 +163,16 @@ def test_a_field_of_no_struct_is_null(spark: SparkSession) -> None:
     result = evaluate(log, ["ap@3"], columns={"experiment": None, "user": "who.id"})
     assert values(result) == {"u": 1.0}
     assert [row["reason"] for row in result.quarantine.collect()] == ["null_user"]
+
+
+def test_lists_are_scored_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd.DataFrame(rows_of()).drop(columns="item_ids").to_parquet(tmp_path / "log.parquet")
+    staged, stage = list[str](), ParquetFolder.stage
+    monkeypatch.setattr(
+        ParquetFolder, "stage", lambda store, rows, name="outcome": staged.append(name) or stage(store, rows, name)
+    )
+    run(spark, config(tmp_path / "log.parquet", tmp_path / "out", source={"columns": {"experiment": None, **STRUCTS}}))
+    assert staged.count("outcome") == 1
 
 
 def test_shown_items_of_faulty_rows_are_not_counted(spark: SparkSession) -> None:
