@@ -160,32 +160,33 @@ class Tables:
             return outcome
         if self.nested is not None:
             return self._of_nested[1]
-        packed = self._packed
+        packed, flags, on_sail = self._packed, self._flags, plan.engine == "sail"
         # The column of faulty rows, without one. Sail finds no field of a struct that only one table has.
         none = f"{checking.no_rejected(plan.columns)} AS {sch.REJECTED}"
-        if plan.engine != "sail" or keep is None:
+        if keep is None:
             lists = self._scored(packed).selectExpr("*", none)
-            return self._kept(lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True), "outcome")
-        # On Sail, the log is read again for flagged lists and for faulty rows, each only if it has some.
-        flags = self._flags
+            return lists.unionByName(self._faulty_groups(packed), allowMissingColumns=True)
+        # The log is read again for flagged lists, and on Sail for faulty rows, each only if it has some.
         beside = scoring.columns_beside(plan.columns, plan.layout, plan.scoring) | {name: name for name in flags}
-        lists = keep(self._in_python(packed, plan.layout, kept=beside), "outcome")
-        is_flagged = sch.FLAGGED if flags else "false"
+        lists = self._in_python(packed.where(f"{sch.REJECTED} IS NULL"), plan.layout, kept=beside)
+        if not on_sail:
+            lists = lists.selectExpr("*", none).unionByName(_faulty_of(packed, plan.columns), True)
+        lists = keep(lists, "outcome")
+        is_flagged = f"coalesce({sch.FLAGGED}, false)" if flags else "false"
         looked_at = f"{is_flagged} OR {sch.N_REPEATED} > 0"
-        of_rows = f"coalesce(sum({sch.N_ROWS}), 0) AS sound", f"sum(IF({looked_at}, {sch.N_ROWS}, 0)) AS looked_at"
+        of_rows = f"coalesce(sum({sch.N_ROWS}), 0) AS rows", f"sum(IF({looked_at}, {sch.N_ROWS}, 0)) AS looked_at"
         (counts,) = few_rows(lists.selectExpr(f"count_if({is_flagged}) AS flagged", *of_rows))
-        if 0 < (counts["looked_at"] or 0) <= max(_FEW, counts["sound"] * _FEW_SHARE):
+        if 0 < (counts["looked_at"] or 0) <= max(_FEW, counts["rows"] * _FEW_SHARE):
             keys = lists.where(looked_at).select(*plan.columns.keys).distinct()
             # Faulty rows of these lists too: Sail would look for these in all columns before it looks for the users.
-            again = ranking.named_users(self.rows, keys).join(F.broadcast(keys), list(plan.columns.keys))
-            vars(self)["_rows_again"] = keep(again, "again")
-        outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", none)
+            named = ranking.named_users(self.rows, keys)
+            vars(self)["_rows_again"] = keep(named.join(F.broadcast(keys), list(plan.columns.keys)), "again")
+        outcome = lists.where(f"NOT {is_flagged}").drop(*flags).selectExpr("*", *[none] * on_sail)
         if counts["flagged"]:
-            again = self._rescored(lists.where(sch.FLAGGED))
+            again = self._rescored(lists.where(is_flagged))
             outcome = outcome.unionByName(keep(again, "flagged").selectExpr("*", none))
-        if self.rows.count() > counts["sound"]:
-            faulty = keep(self._faulty_groups(packed), "faulty")
-            outcome = outcome.unionByName(faulty, allowMissingColumns=True)
+        if on_sail and self.rows.count() > counts["rows"]:
+            outcome = outcome.unionByName(keep(self._faulty_groups(packed), "faulty"), allowMissingColumns=True)
         return outcome
 
     @cached_property
