@@ -7,7 +7,7 @@ them; the pointer of the date says which of them count.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date as day
 from functools import cached_property
@@ -113,6 +113,11 @@ class Entry:
     def columns(self) -> tuple[str, ...]:
         """The columns of ``user_metrics``; empty where they are not known."""
         return tuple(self.tables.get("user_metrics", {}).get("columns") or ())
+
+    @property
+    def with_users(self) -> frozenset[str | None]:
+        """The experiments that have users, as far as these were counted."""
+        return frozenset(name for name in self.experiments if not self.log or self.log.get(name, (0, 0))[1])
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
@@ -327,6 +332,37 @@ def dates_without(column: str, table: str, pointers: Pointers) -> list[str]:
         if any(columns and column not in columns for columns in known):
             dates.append(date)
     return sorted(dates)
+
+
+def newest_state(
+    pointers: Pointers, dates: Iterable[str], columns: Mapping[str, str], names: Collection[str | None] | None = None
+) -> tuple[str, frozenset[str]] | None:
+    """The date whose states of users hold for most of these dates, and the dates that they are about; None if none is.
+
+    A run has added up the users of its date and of the runs that it has compared them with: that holds as long as
+    these are the runs that are published.
+
+    Args:
+        pointers: Date -> what is published.
+        dates: The dates that are compared.
+        columns: Columns that the states need -> their types.
+        names: The experiments that are compared; by default all.
+    """
+    of_dates, found = {date: pointers[date] for date in dates if date in pointers}, []
+    for date, entry in ((date, entry) for date, pointer in of_dates.items() for entry in pointer.entries):
+        stored = entry.tables.get(sch.USER_STATES, {}).get("columns", {})
+        if entry.compared is None or not columns.items() <= stored.items():
+            continue
+        own, covered = entry.with_users, {date, *entry.compared.runs}
+        if not covered <= of_dates.keys():
+            continue
+        runs = {day: of_dates[day].entries for day in covered}
+        others = {name for entries in runs.values() for each in entries for name in each.with_users - own}
+        now = {day: tuple(each.run_id for each in runs[day] if own & {*each.experiments}) for day in runs}
+        is_same = now == {date: (entry.run_id,), **entry.compared.runs}
+        if is_same and others.isdisjoint(others if names is None else names):
+            found.append((len(covered), date, frozenset(covered)))
+    return max(found, key=lambda each: each[:2])[1:] if found else None
 
 
 #: Dates that a message names if nothing is published on the date of the request.

@@ -93,6 +93,8 @@ DATE = "evaluation_date"
 #: Tables of a few rows per experiment, which may have one file per date.
 SMALL_TABLES = ("experiment_metrics", "comparisons", "checks")
 USER_DAYS = "user_days"
+#: Exact sums of users over the days of a period, which ``sink.user_states`` stores.
+USER_STATES = "user_states"
 #: Lists as they were scored, which ``sink.lists`` stores.
 LISTS = "lists"
 #: The tables of no experiment, whose folders are dates; a pointer has them with the rows without an experiment.

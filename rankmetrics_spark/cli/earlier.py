@@ -13,7 +13,7 @@ from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics
 from rankmetrics_spark.cli.options import told_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, check_known, first_sentence, without_secrets
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, Row, Rows
+from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT, TEST_NAME, Row, Rows
 
 #: Date -> its experiments, each with the hash of its convention.
 Partitions = dict[str, set[tuple[str, str]]]
@@ -63,11 +63,19 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     """
     section = request.comparison
     every_date, root = stored_users(spark, request.folder)
-    partitions = _partitions(every_date)
+    partitions, of_tests = _partitions(every_date), TEST_NAME in every_date.columns
     every_date = comparison.of_one_test(every_date, section.baseline)
     days = None if request.first is None else _days(partitions, request.first, request.last)
     date = request.date or (days.last if days else max(partitions))
-    users = comparison.period_rows(every_date, days) if days else _of_date(every_date, partitions, date, "--date")
+    pointers = sinks.pointers_of(spark, root)
+    if days:
+        place = cfg.Sink(path=root, format=next((each.format for each in pointers.values()), "parquet"))
+        read = sinks.store_of(spark, place, "compare").days
+        # Those of a test are a part of what a state has.
+        state = None if of_tests else comparison.State.of(every_date, days, pointers, read)
+        users = comparison.period_rows(every_date, days, state=state)
+    else:
+        users = _of_date(every_date, partitions, date, "--date")
     experiments = {name for each in (days.dates if days else [date]) for name, _ in partitions[each]}
     _refuse_unknown(sorted(experiments), section)
     cfg.check_cuped(section, days.first if days else date)
@@ -76,7 +84,6 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
     # The newest date that is there, not a later end of the period: nobody has looked at more than that.
     first, last = (days.first, days.dates[-1]) if days else ("", date)
-    pointers = sinks.pointers_of(spark, root)
     looks = History.before(last, pointers, first)
     table = table if request.metrics else comparison.without_unstored(table, pointers, days.dates if days else (date,))
     of_days = comparison.days_of_experiments(every_date, days, table.metrics) if days else None

@@ -11,10 +11,14 @@ from .measures import Key as Key
 from .measures import Totals as Totals
 from .over_time import over_time_rows as over_time_rows
 from .pairs import add_rows as add_rows
+from .periods import State as State
 from .periods import changed_settings as changed_settings
 from .periods import first_and_last as first_and_last
+from .periods import of_experiments as of_experiments
 from .periods import period_days as period_days
+from .periods import period_means as period_means
 from .periods import period_rows as period_rows
+from .periods import period_sums as period_sums
 from .periods import published_days as published_days
 from .periods import uneven_columns as uneven_columns
 from .periods import without_unstored as without_unstored

@@ -1,8 +1,8 @@
 """``user_metrics`` of several dates -> one row per (experiment, user) over all of them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
@@ -11,13 +11,15 @@ from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of
 from rankmetrics_spark.config import Days, dates_in_words, day, refuse
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.pointers import Pointer, dates_without
+from rankmetrics_spark.pointers import Pointer, Pointers, dates_without, newest_state
 
 _COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
 _NEEDED = (sch.EXPERIMENT, sch.USER, sch.DATE, sch.N_LISTS, sch.N_RELEVANT)
-_DAY, _PLACE = "_day", "_place"
+_DAY, _PLACE, _PARTS, _WITHOUT = "_day", "_place", "_parts", "_without_"
 #: Days that one whole number tells apart.
 _BITS = 63
+#: Returns the rows of a table that pointers name, with these columns; None if there are none.
+Stored: TypeAlias = Callable[[str, Pointers, T.StructType], DataFrame | None]
 #: Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first.
 _NO_LIST = 10**8
 
@@ -151,18 +153,62 @@ def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily: bool = False) -> DataFrame:
+@dataclass(frozen=True)
+class State:
+    """What the users had over several days, as one run has stored it: their ``period_sums``.
+
+    Attributes:
+        date: The date of the run.
+        dates: The days that are in the sums.
+        rows: One row per (experiment_id, user_id).
+    """
+
+    date: str
+    dates: frozenset[str]
+    rows: DataFrame
+
+    @classmethod
+    def of(
+        cls, users: DataFrame, days: Days, pointers: Pointers, read: Stored, names: Collection[str | None] | None = None
+    ) -> "State | None":
+        """The state that spares most of the days of a period; None if there is none that holds.
+
+        Args:
+            users: One row per (experiment_id, user_id, evaluation_date), with the columns that are read.
+            days: The dates.
+            pointers: Date -> what is published, as the users are read.
+            read: Returns the rows of a table that pointers name: ``days`` of a store.
+            names: The experiments that are compared; by default all.
+        """
+        schema = period_sums(users, days).schema
+        columns = {each.name: each.dataType.simpleString() for each in schema.fields if each.name not in sch.PARTITION}
+        found = newest_state(pointers, days.dates, columns, names)
+        if found is None or (rows := read(sch.USER_STATES, {found[0]: pointers[found[0]]}, schema)) is None:
+            return None
+        return cls(*found, rows if names is None else of_experiments(rows, names))
+
+
+def of_experiments(rows: DataFrame, names: Collection[str | None]) -> DataFrame:
+    """The rows of these experiments; None has no name."""
+    texts, name = [each for each in names if each is not None], F.col(sch.EXPERIMENT)
+    return rows.where(name.isin(texts) | name.isNull() if None in names else name.isin(texts))
+
+
+def period_rows(
+    users: DataFrame, days: Days, find_repeats: bool = False, daily: bool = False, state: State | None = None
+) -> DataFrame:
     """One row per (experiment, user) over the dates of a period. Lazy: starts no job.
 
     A value is the mean over the user's lists of all dates: each date counts with its lists that have a value. A user
     who has lists on some dates is described by these only. The bits of the result depend on the rows only, not on their
-    order or on the engine.
+    order or on the engine, nor on a state.
 
     Args:
         users: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
         days: The dates.
         find_repeats: Whether a column more says whether the user has two rows of one date.
         daily: Whether each date keeps a row of its own, of the parts of a user's day.
+        state: The users over some of these dates, which are not read then; with neither of the two before.
 
     Returns:
         experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
@@ -174,6 +220,13 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
     Raises:
         InputError: A column is missing, or has a name that the rows of a period need.
     """
+    return period_means(period_sums(users, days, find_repeats, daily, state))
+
+
+def period_sums(
+    users: DataFrame, days: Days, find_repeats: bool = False, daily: bool = False, state: State | None = None
+) -> DataFrame:
+    """The exact sums that ``period_means`` makes the rows of a period of; see ``period_rows``."""
     refuse_missing(users)
     columns = users.columns
     metrics = [name for name in columns if mx.metric_of_column(name) is not None]
@@ -185,14 +238,17 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
     lists = {name: f"_lists_{name}" for name in metrics}
     # A day of one part keeps the bits of its value, as a user without a list does.
     keys = [sch.EXPERIMENT, sch.USER, *[sch.DATE] * daily]
-    is_kept, only_one = ("true", "_parts = 1") if daily else [f"{sch.N_LISTS} = 0"] * 2
-    rows = users.where(F.col(sch.DATE).cast("string").isin([*days.dates])).selectExpr(
+    is_kept = "true" if daily else f"{sch.N_LISTS} = 0"
+    # No list of dates is empty in SQL.
+    dates = [date for date in days.dates if state is None or date not in state.dates] or [""]
+    rows = users.where(F.col(sch.DATE).cast("string").isin(dates)).selectExpr(
         *(sch.quoted(name) for name in (*keys, *described)),
         *(f"bigint({name}) AS {name}" for name in counts),
+        f"CASE WHEN {sch.N_LISTS} > 0 THEN 1L ELSE 0L END AS {sch.N_DAYS}",
         f"bigint(replace(string({sch.DATE}), '-', '')) "
         f"+ CASE WHEN {sch.N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
         *metrics,
-        *(f"CASE WHEN {is_kept} THEN {name} END AS _without_{name}" for name in metrics),
+        *(f"CASE WHEN {is_kept} THEN {name} END AS {_WITHOUT}{name}" for name in metrics),
         *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
         *[f"datediff(date({sch.DATE}), date'{days.first}') AS {_PLACE}"] * find_repeats,
     )
@@ -200,22 +256,29 @@ def period_rows(users: DataFrame, days: Days, find_repeats: bool = False, daily:
     own = {name: sch.quoted(name) for name in described}
     aggregates = [
         *(f"{f'max({sql})' if name in flags else f'min_by({sql}, {_DAY})'} AS {sql}" for name, sql in own.items()),
-        *(f"sum({name}) AS {name}" for name in counts),
-        f"sum(CASE WHEN {sch.N_LISTS} > 0 THEN 1L ELSE 0L END) AS {sch.N_DAYS}",
-        f"string(min({_DAY}) % {_NO_LIST}) AS {sch.FIRST_DATE}",
-        *(f"max(_without_{name}) AS _without_{name}" for name in metrics),
+        *(f"sum({name}) AS {name}" for name in (*counts, sch.N_DAYS)),
+        f"min({_DAY}) AS {_DAY}",
+        *(f"max({_WITHOUT}{name}) AS {_WITHOUT}{name}" for name in metrics),
         *[_repeated(days)] * find_repeats,
-        *["count(1) AS _parts"] * daily,
+        *[f"count(1) AS {_PARTS}"] * daily,
     ]
-    means = eng.group_means(rows, keys, lists, aggregates)
-    parts = ", ".join(f"substr({sch.FIRST_DATE}, {start}, {length})" for start, length in ((1, 4), (5, 2), (7, 2)))
-    date = f"concat_ws('-', {parts})"
+    return eng.group_sums(rows, keys, lists, aggregates, state.rows if state else None)
+
+
+def period_means(sums: DataFrame) -> DataFrame:
+    """The rows of a period, from their ``period_sums``."""
+    metrics = [name.removeprefix(_WITHOUT) for name in sums.columns if name.startswith(_WITHOUT)]
+    means = eng.means_of(sums, metrics)
+    described = means.columns[: means.columns.index(_DAY)]
+    first = f"string({_DAY} % {_NO_LIST})"
+    parts = ", ".join(f"substr({first}, {start}, {length})" for start, length in ((1, 4), (5, 2), (7, 2)))
+    only_one = f"{_PARTS} = 1" if _PARTS in means.columns else f"{sch.N_LISTS} = 0"
     return means.selectExpr(
-        *(sch.quoted(name) for name in (*keys, *described, *counts, sch.N_DAYS)),
-        f"{date} AS {sch.FIRST_DATE}",
-        *(f"CASE WHEN {only_one} THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
+        *map(sch.quoted, described),
+        f"concat_ws('-', {parts}) AS {sch.FIRST_DATE}",
+        *(f"CASE WHEN {only_one} THEN {_WITHOUT}{name} ELSE {name} END AS {name}" for name in metrics),
         *(f"{eng.weight_of(name)} AS {sch.lists_with_value(name)}" for name in metrics),
-        *[REPEATED] * find_repeats,
+        *[REPEATED] * (REPEATED in means.columns),
     )
 
 

@@ -49,6 +49,8 @@ class Sink(fd.Section):
         mode: A run replaces the partitions that it computed.
         table: A schema of a catalog for the tables, such as ``main.ranking``.
         layout: ``by_date``: one file per date of each small table, with the experiment as a column.
+        user_states: Every so many days of ``comparison.period``, store what each user had so far: comparisons of later
+            days read that instead of these days. 1 = every day.
         lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
     """
 
@@ -59,6 +61,7 @@ class Sink(fd.Section):
     mode: str = fd.key("overwrite_partitions", fd.choice("overwrite_partitions"))
     table: str | None = fd.key(None, filters.table_name)
     layout: str = fd.key("by_experiment", fd.choice("by_experiment", "by_date"))
+    user_states: int | None = fd.key(None, fd.count(1, 366))
     lists: Lists | None = fd.key(False, fd.switched(Lists))
 
     def __post_init__(self) -> None:

@@ -35,8 +35,10 @@ from .sums import SUMS as SUMS
 from .sums import SumTable as SumTable
 from .sums import coded as coded
 from .sums import group_means as group_means
+from .sums import group_sums as group_sums
 from .sums import lists_of as lists_of
 from .sums import matrix_of as matrix_of
+from .sums import means_of as means_of
 from .sums import weight_of as weight_of
 from .tables import REAL as REAL
 from .tables import TIMES as TIMES

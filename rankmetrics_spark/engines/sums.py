@@ -125,17 +125,45 @@ def group_means(
         the rows with a value. A mean is null where the weight is 0, and infinite where a value is infinite or above
         ``LARGEST_SUMMAND``.
     """
+    return means_of(group_sums(rows, keys, weights, aggregates), weights)
+
+
+def group_sums(
+    rows: DataFrame,
+    keys: Sequence[str],
+    weights: Mapping[str, str],
+    aggregates: Sequence[str] = (),
+    more: DataFrame | None = None,
+) -> DataFrame:
+    """The sums that ``means_of`` makes the means of; whole numbers, which add up to the same bits in any order.
+
+    Args:
+        rows: As ``group_means`` has them, as are the next three.
+        keys: The columns to group by.
+        weights: Column of values -> SQL of the weight of a row.
+        aggregates: What else to compute per group.
+        more: Rows that this has returned for others, to be added. Each aggregate then has the name of what it is of.
+    """
     values = [sql for name, weight in weights.items() for sql in _value(name, weight)]
-    sums = [f"sum({limb}) AS {quoted(f'_{i}{name}')}" for name in weights for i, limb in enumerate(_limbs(name))]
-    sums += [f"sum({weight}) AS {weight}" for weight in map(quoted, map(weight_of, weights))]
-    others = [name for name in rows.columns if name not in weights or name in keys]
-    grouped = rows.selectExpr(*map(quoted, others), *values).groupBy(*map(quoted, keys))
-    summed = grouped.agg(*map(F.expr, (*aggregates, *sums)))
-    computed = {*(f"_{i}{name}" for name in weights for i in range(4)), *map(weight_of, weights)}
+    others = [quoted(name) for name in rows.columns if name not in weights or name in keys]
+    limbs = {quoted(f"_{i}{name}"): limb for name in weights for i, limb in enumerate(_limbs(name))}
+    totals = [quoted(weight_of(name)) for name in weights]
+    parts = rows.selectExpr(*others, *values)
+    if more is not None:
+        kept = [name for name in others if name in {*map(quoted, more.columns)}]
+        parts = parts.selectExpr(*kept, *(f"{limb} AS {name}" for name, limb in limbs.items()), *totals)
+        parts, limbs = parts.unionByName(more.select(*map(quoted, parts.columns))), {name: name for name in limbs}
+    sums = [f"sum({sql}) AS {name}" for name, sql in (limbs | dict(zip(totals, totals, strict=True))).items()]
+    return parts.groupBy(*map(quoted, keys)).agg(*map(F.expr, (*aggregates, *sums)))
+
+
+def means_of(summed: DataFrame, columns: Iterable[str]) -> DataFrame:
+    """The means of these columns of values, from their ``group_sums``: see ``group_means``."""
+    columns = [*columns]
+    computed = {*(f"_{i}{name}" for name in columns for i in range(4)), *map(weight_of, columns)}
     kept = [quoted(name) for name in summed.columns if name not in computed]
-    means = [f"{_mean(name)} AS {quoted(name)}" for name in weights]
-    totals = [f"{weight} % {_BEYOND} AS {weight}" for weight in map(quoted, map(weight_of, weights))]
-    return summed.selectExpr(*kept, *means, *totals)
+    totals = [f"{weight} % {_BEYOND} AS {weight}" for weight in map(quoted, map(weight_of, columns))]
+    return summed.selectExpr(*kept, *(f"{_mean(name)} AS {quoted(name)}" for name in columns), *totals)
 
 
 def _value(name: str, weight: str) -> list[str]:

@@ -301,7 +301,7 @@ def _stage_aggregates(context: rec.Context, users: results.Users) -> dict[str, s
             return {"experiment_metrics": store.write("experiment_metrics", rows, context.partitions("lists"))}
 
     def stage(users: results.Users) -> dict[str, sinks.Written]:
-        return {"comparisons": results.stage_comparisons(context, users)}
+        return {"comparisons": results.stage_comparisons(context, users), **results.stage_states(context)}
 
     def comparisons() -> dict[str, sinks.Written]:
         days = context.earlier.days if users.compared is users.table else None

@@ -31,6 +31,8 @@ class Earlier:
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
         dated: One row per experiment, user and date of them; None like ``users``.
         published: The rows of ``dated`` that other runs have stored; None if there are none.
+        sums: What ``users`` are made of; stored where ``sink.user_states`` asks for it.
+        state: What another run has stored of some of these days, if it holds.
         pointers: What is published on these days, without that of this run.
         seen: The other days that are published, as far as anything of this run reads them.
     """
@@ -40,6 +42,8 @@ class Earlier:
     users: DataFrame | None = None
     dated: DataFrame | None = None
     published: DataFrame | None = None
+    sums: DataFrame | None = None
+    state: comparison.State | None = None
     pointers: Pointers = field(default_factory=dict)
     seen: tuple[str, ...] = ()
 
@@ -99,9 +103,7 @@ class Earlier:
         others = {date: each for date, each in self.pointers.items() if date not in parted}
         published = store.days("user_metrics", others, schema)
         if published is not None:
-            texts = F.col(sch.EXPERIMENT).isin(names)
-            with_null = None in _names(counts)
-            published = published.where(texts | F.col(sch.EXPERIMENT).isNull() if with_null else texts)
+            published = comparison.of_experiments(published, _names(counts))
             if tables.assigned:
                 published = published.join(tables.assigned.users, [sch.EXPERIMENT, sch.USER], "left_semi")
         times = [T.StructField(name, T.LongType()) for name in (sch.SINCE, sch.UNTIL)]
@@ -110,9 +112,20 @@ class Earlier:
             of_arms = tables.assigned.since_exposure(parts).where(F.col(sch.EXPERIMENT).isin(names))
             days = comparison.period_rows(of_arms, self.days, daily=True).drop(sch.N_DAYS, sch.FIRST_DATE)
             published = days if published is None else days.unionByName(published, allowMissingColumns=True)
-        earlier = replace(self, published=published).with_day(plan, rows, config)
+        earlier, state = replace(self, published=published).with_day(plan, rows, config), None
         assert earlier.dated is not None
-        return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
+        if not config.assignments:
+            state = comparison.State.of(earlier.dated, self.days, self.pointers, store.days, _names(counts))
+        sums = comparison.period_sums(earlier.dated, self.days, state=state)
+        if has_state := self.has_state(config):
+            sums = store.stage(sums, "states")
+        users = comparison.period_means(sums)
+        return replace(earlier, users=users, state=state, sums=sums if has_state else None)
+
+    def has_state(self, config: Config) -> bool:
+        """Whether this run stores what its users had over the period: on every n-th day of it."""
+        every, days = config.sink.user_states, self.days
+        return every is not None and days is not None and replace(days, last=config.evaluation_date).length % every == 0
 
     def with_day(self, plan: road.Plan, rows: DataFrame, config: Config) -> Earlier:
         """The same published days, with these rows for the day of the run."""
@@ -128,6 +141,8 @@ class Earlier:
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster, plan.public_trigger)
         read = {sch.EXPERIMENT, sch.USER, sch.N_LISTS, sch.N_RELEVANT, *described, *metrics}
         read |= {*map(sch.lists_with_value, metrics)}
+        # As other readers of the period need them.
+        read |= {sch.N_SHOWN, sch.N_REPEATED} if config.sink.user_states else {*()}
         own = rows.select(*(sch.quoted(name) for name in rows.columns if name in read))
         return own.withColumn(sch.DATE, F.lit(config.evaluation_date))
 
@@ -172,7 +187,8 @@ class Earlier:
             return {}
         days, runs = self.days, {date: [*ids] for date, ids in self.runs(counts).items()}
         period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, "days": [*days.dates]}
-        return period | {"missing": [*days.missing], "runs": runs}
+        state = {"state": self.state.date} if self.state else {}
+        return period | {"missing": [*days.missing], "runs": runs} | state
 
 
 def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:

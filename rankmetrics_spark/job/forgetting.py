@@ -16,7 +16,7 @@ from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.pointers import Entry, Pointer, Pointers
 
 #: Tables that hold users.
-_OF_USERS = ("user_metrics", "quarantine", *sch.OF_DATES)
+_OF_USERS = ("user_metrics", "quarantine", *sch.OF_DATES, sch.USER_STATES)
 _ID, _LINE = "_id", "_line"
 
 Records = dict[str, dict[str, Any]]
@@ -165,7 +165,8 @@ class _Output:
         """The tables and the record of a run without the users."""
         record, date = self.records.get(entry.run_id, {sch.RUN: entry.run_id, "outcome": "done"}), pointer.date
         stored = {table: verifying.rows_of_run(self.store, pointer, entry, table) for table in entry.tables}
-        of_users = [stored[table] for table in _OF_USERS if table in stored]
+        # The users of a state may be those of other days.
+        of_users = [stored[table] for table in _OF_USERS[:-1] if table in stored]
         users = [_of_ids(rows, self.ids, "left_semi").select(sch.USER) for rows in of_users]
         n = reduce(DataFrame.union, users).distinct().count()
         erased = {sch.ERASED: n + record.get(sch.ERASED, 0)} if n else {}
@@ -235,7 +236,8 @@ class _Output:
         """The config on record; without segments where a user may have lists in several of them."""
         if missing := [key for key in ("config", "inputs", "experiments", "quality") if key not in record]:
             raise InputError(f"the record has no {missing[0]}")
-        place = {"sink": {"path": self.path}, "report": {}, "lineage": {}}
+        states = record["config"]["sink"].get("user_states") if sch.USER_STATES in entry.tables else None
+        place = {"sink": {"path": self.path, "user_states": states}, "report": {}, "lineage": {}}
         document = deepcopy(record["config"]) | place
         source = document["source"]
         names = [

@@ -164,6 +164,15 @@ def stage_comparisons(context: rec.Context, users: Users) -> Written:
     return context.store.write("comparisons", rows, context.partitions("compared", counts=counts_by_name))
 
 
+def stage_states(context: rec.Context) -> dict[str, Written]:
+    """Stage ``user_states``, if this run stores them; nothing is published."""
+    if (sums := context.earlier.sums) is None:
+        return {}
+    n = [row["count"] for row in eng.few_rows(sums.groupBy(sch.EXPERIMENT).count())]
+    partitions = context.partitions("lists", max(n, default=1), sum(n) < MOST_ROWS)
+    return {sch.USER_STATES: context.store.write(sch.USER_STATES, sums, partitions)}
+
+
 def cuped_rows(store: Store, config: Config, tables: road.Tables | None = None) -> DataFrame | None:
     """Return ``user_metrics`` of the CUPED date, or those from before each exposure; refuse a date without users."""
     cuped = config.comparison.cuped

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, sinks, sources, words
+from rankmetrics_spark import comparison, config as cfg, engines as eng, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.gates import CHECKS_OF_LOG
 from rankmetrics_spark.job.record import DAYS_SEEN, known_runs, with_config
@@ -22,6 +22,7 @@ MOST_NAMED = 3
 #: Table -> what tells its rows apart; rows of other tables are compared as a whole.
 KEYS = {
     "user_metrics": (sch.EXPERIMENT, sch.USER),
+    sch.USER_STATES: (sch.EXPERIMENT, sch.USER),
     "experiment_metrics": (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC),
     "comparisons": (sch.EXPERIMENT, sch.BASELINE, sch.SEGMENT, sch.METRIC),
 }
@@ -30,7 +31,7 @@ EXACT_IF_SAME = ("rankmetrics_spark", "numpy", "scipy", "processor")
 #: Keys of a config that say where and how a run computes, not what.
 _OF_THE_PLACE = ("sink", "report", "lineage", "spark", "engine")
 #: Tables that depend on what is published on other days.
-OF_OTHER_DAYS = ("comparisons", "checks")
+OF_OTHER_DAYS = (sch.USER_STATES, "comparisons", "checks")
 #: Checks that follow from the users, beside those of gates on metrics.
 OF_USERS = ("n_users", "users_without_relevant", "users_left_out", "sample_ratio", "days")
 OF_USERS_OR_GATES = f"{sch.METRIC} IS NOT NULL AND name NOT IN {CHECKS_OF_LOG} OR name IN {OF_USERS}"
@@ -89,8 +90,8 @@ class _Scratch(sinks.ParquetFolder):
         return self.of.existing(table)
 
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
-        """The rows of the other output."""
-        return self.of.days(table, pointers, schema)
+        """The rows of the other output, but no states: what these say is derived from the users of each day."""
+        return None if table == sch.USER_STATES else self.of.days(table, pointers, schema)
 
 
 def verify(
@@ -182,7 +183,8 @@ class _Derived:
     def _place(self) -> dict[str, object]:
         """The sections of the config that write: to the temporary folder, and nowhere else."""
         lists = self.record["config"]["sink"].get("lists") if sch.LISTS in self.entry.tables else False
-        sink = {"path": str(self.folder), "lists": lists}
+        states = self.record["config"]["sink"].get("user_states") if sch.USER_STATES in self.entry.tables else None
+        sink = {"path": str(self.folder), "lists": lists, "user_states": states}
         return {"sink": sink, "report": {}, "lineage": {}}
 
     def _scratch(self, records: Mapping[str, Mapping[str, Any]]) -> Callable[[str], sinks.Store]:
@@ -315,6 +317,8 @@ class _Derived:
             shown = only.get(table, "true")
             published = rows_of_run(self.store, self.pointer, self.entry, table, had).where(shown)
             derived = tables[table].select(*map(sch.quoted, published.columns)).where(shown)
+            if other and table == sch.USER_STATES:
+                published, derived = map(comparison.period_means, (published, derived))
             if difference := first_difference(table, published, derived, exact=not other):
                 differences += (table in OF_OTHER_DAYS and self.since) or [difference]
                 break

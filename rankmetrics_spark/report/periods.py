@@ -68,7 +68,8 @@ def figures_of_period(
     all_records, pointers = [*tables.records()], tables.pointers()
     records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]
     # Each query reads the days again: serverless compute refuses to keep rows.
-    of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
+    state = comparison.State.of(users, days, pointers, tables.store.days)
+    of_period = PeriodTables(tables.store, comparison.period_rows(users, days, state=state), date or days.last)
     is_newest = days.dates[-1] == max(tables.dates())
     newest = {str(record.get(sch.DATE)): record for record in all_records}
     dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]

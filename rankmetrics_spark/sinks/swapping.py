@@ -23,11 +23,11 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name, sealed
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES, USER_STATES
 from rankmetrics_spark.sinks import claims, partitions as pt
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", *OF_DATES)
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks", USER_STATES, *OF_DATES)
 #: Bytes of a folder's name; the limit of every common file system.
 LONGEST_NAME = 255
 #: Characters that Hive and Spark write otherwise in a path, where they are in the value of a partition.

@@ -128,7 +128,10 @@ def _repeats(spark: SparkSession, folder: Path, axis: str, size: int, users: int
 
 
 def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:
-    """The evaluation of one day, then the comparison of so many stored days, each with half of all users."""
+    """The evaluation of one day, then the comparison of so many stored days, each with half of all users.
+
+    Then again where the run of the fourth last day has stored states: the oldest one with ``sink.user_states: 4``.
+    """
     log, out = folder / "log", folder / "out"
     _write_log(log, np.arange(2 * users) % 2, np.arange(2 * users), LONG)
     settings = config(log, out, evaluation_date=FIRST.isoformat(), metrics=["ap@10", "ndcg@10"])
@@ -138,16 +141,26 @@ def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -
         run(spark, settings)
 
     day = _warm_cpu(evaluate)
-    store_days(out, [(FIRST + timedelta(days=n)).isoformat() for n in range(size)], users)
-    last = (FIRST + timedelta(days=size - 1)).isoformat()
-    asked = ["--input", str(out), "--baseline", "e0", "--from", FIRST.isoformat(), "--to", last]
+    days = [(FIRST + timedelta(days=n)).isoformat() for n in range(size)]
+    store_days(out, days, users)
+    asked = ["--input", str(out), "--baseline", "e0", "--from", days[0], "--to", days[-1]]
     request = CompareRequest(**compare.make_context("compare", asked).params)
     compared = _warm_cpu(lambda: comparison_of(spark, request))
     grouped = _warm_cpu(lambda: _grouped(spark, out))
     moved = _warm_cpu(lambda: _moved(spark, out))
+    of_run = {"comparison": {"baseline": "e0", "period": {"from": days[0]}}, "metrics": ["ap@10", "ndcg@10"]}
+    stored, later = (
+        _warm_cpu(lambda sink=sink, date=date: run(spark, config(log, out, evaluation_date=date, sink=sink, **of_run)))
+        for sink, date in (({"path": str(out), "user_states": 1}, days[-4:][0]), ({"path": str(out)}, days[-1]))
+    )
+    with_states = _warm_cpu(lambda: comparison_of(spark, request))
+    size_of = sum(file.stat().st_size for file in (out / "user_states").rglob("*.parquet"))
+    rows = sum(pq.read_metadata(file).num_rows for file in (out / "user_states").rglob("*.parquet"))
+    print(f"{size:,} days: a state of {rows:,} users takes {size_of / 1e6:,.1f} MB")
     for each in (log, out):
         shutil.rmtree(each)
-    return Cost(axis, size, {"day": day, "compared": compared, "engine alone": grouped, "engine, to Python": moved})
+    parts = {"day": day, "compared": compared, "engine alone": grouped, "engine, to Python": moved}
+    return Cost(axis, size, parts | {"with states": with_states, "run that stores": stored, "run that reads": later})
 
 
 def _means(spark: SparkSession, out: Path) -> DataFrame:
@@ -190,7 +203,8 @@ def store_days(out: Path, days: Sequence[str], users: int) -> None:
             drawn = np.random.default_rng(number).choice(2 * users, len(table), replace=False)
             target = folder.parent / f"evaluation_date={day}"
             target.mkdir()
-            names = pa.array(np.char.add(f"{folder.parent.name[-1]}u", drawn.astype(str)))
+            # Of all users of the experiment, among them those of the first day.
+            names = pa.array(np.char.add("u", (2 * drawn + int(folder.parent.name[-1])).astype(str)))
             pq.write_table(table.set_column(place, table.schema.field(place), names), target / files[0].name)
     pointer = (out / "published" / f"{days[0]}.json").read_text(encoding="utf-8")
     for day in days[1:]:

@@ -245,7 +245,9 @@ def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path, c
     gates, sink = {"x": {}, "y": {"gates": {"metric": "rr", "min": 2}}}, {"path": str(days), "layout": layout}
     with pytest.raises(MetricGateError):
         run_of(spark, days.parent, members, comparison={"baseline": "a"}, tests=gates, sink=sink, **LAX)
-    settings = published(spark, tmp_path, sink={"path": str(out), "lists": True, "layout": layout}).record["config"]
+    of_out = {"path": str(out), "lists": True, "user_states": 1, "layout": layout}
+    period = {"comparison": {"baseline": "a", "period": {"from": DATE}}}
+    settings = published(spark, tmp_path, sink=of_out, **period).record["config"]
     rewritten(tmp_path / "log", lambda log: pa.concat_tables([log, log.slice(0, 1).set_column(2, "item_id", [[""]])]))
     (tmp_path / "plan.yaml").write_text(f"{{baseline: a, primary: ap@5, looks: one, end: {DATE}}}")
     assert call("register", tmp_path / "plan.yaml", "-o", out)[0] == 0

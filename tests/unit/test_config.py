@@ -282,7 +282,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "period": None, "target": "population"},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None,
-                     "layout": "by_experiment", "lists": None},
+                     "layout": "by_experiment", "user_states": None, "lists": None},
         "lineage": {"url": None, "namespace": None, "job": "rankmetrics"},
         "report": {"file": None, "examples": 0, "title": None, "description": None},
         "evaluation_date": "2026-11-21",

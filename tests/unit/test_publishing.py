@@ -34,7 +34,8 @@ from tests.helpers.logs import config
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
 EXPERIMENTS = ("a", "b/c", None)
-OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None), "user_days": (None,), "lists": (None,)}
+OLD = {"user_metrics": EXPERIMENTS, "quarantine": ("a", None), "user_states": EXPERIMENTS, "user_days": (None,),
+       "lists": (None,)}  # fmt: skip
 NEW = {"user_metrics": EXPERIMENTS, "experiment_metrics": EXPERIMENTS, "user_days": (None,), "lists": (None,)}
 
 
@@ -58,7 +59,7 @@ def seen(files: sk.Files) -> dict[str, list[tuple[str, str | None]]]:
     pointer = sw.pointer_of(files, DATE)
     known = {DATE: pointer} if pointer else {}
     result = {}
-    for table in ("user_metrics", "experiment_metrics", "quarantine", "user_days", "lists"):
+    for table in ("user_metrics", "experiment_metrics", "quarantine", "user_states", "user_days", "lists"):
         below = sk.Files(files.system, files.at(table))
         result[table] = sorted((path.rpartition("/")[0], below.read(path)) for path in sk.live_files(below, known))
     return result
