@@ -370,6 +370,18 @@ class Finding:
         return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
 
     @property
+    def too_few(self) -> str:
+        """What the users are, where the corrected test finds no change that the metric allows; else empty.
+
+        >>> row = {"metric": "ap@10", "mean_baseline": 0.3, "power": 0.8}
+        >>> [Finding.of({**row, "adjusted_minimum_detectable_effect": effect}).too_few for effect in (0.7, 0.71, None)]
+        ['', 'too few to find even the largest possible change with a probability of 80 %', '']
+        """
+        effect = self.adjusted_minimum_detectable_effect
+        is_possible = not effect or effect <= mx.parse(self.metric).room(self.means[0] or 0.0)
+        return "" if is_possible else f"too few to find even the largest possible change{self.with_power}"
+
+    @property
     def valid_at(self) -> str:
         """The looks that interval and p-value hold for; empty for a single one, and beyond the plan.
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, job, metrics as mx, road, sources, tools
 from rankmetrics_spark.pipeline import check as check_quality
-from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES, Rows
+from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, PRIMARY, ROLES, Rows
 from rankmetrics_spark.words import UNIT, UNITS
 
 
@@ -357,7 +357,7 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
         baselines = (f"{test.baseline or compared.baseline} in {name}" for name, test in compared.tests.items())
         pairs = f"the arms of a test with {', '.join(baselines)}" if compared.tests else pairs
         parts["compared"] = f"{pairs}, p-values corrected by {compared.correction}"
-        parts["decides"] = ", ".join(map(str, compared.primary or (mx.deciding(config.metrics),)))
+        parts["decides"] = _deciding(compared, config.metrics)
     else:
         parts["compared"] = "nothing; comparison.baseline names the experiment that the others are compared with"
     if config.gates:
@@ -365,6 +365,19 @@ def plan_in_words(spark: SparkSession, config: cfg.Config) -> list[tuple[str, st
         parts["gates"] = "; ".join(gated)
     place = sink.table or _resolved(sink.path or "")
     return [*parts.items(), ("tables", f"{sink.format} in {place}, the partitions of {config.evaluation_date}")]
+
+
+def _deciding(compared: cfg.Comparison, metrics: Sequence[mx.Metric]) -> str:
+    """The metrics that decide, and those of each test that has others."""
+
+    def of(own: cfg.Comparison) -> str:
+        """Those of one comparison, as a run finds them."""
+        return ", ".join(name for name, role in own.roles(metrics).items() if role == PRIMARY)
+
+    usual = [of(compared)] if replace(compared, tests={}).is_requested else []
+    tests = {name: cfg.of_test(compared, name) for name in compared.tests}
+    others = {name: of(own) for name, own in tests.items() if own.is_requested}
+    return "; ".join([*usual, *(f"{own} in {name}" for name, own in others.items() if own not in usual)])
 
 
 def _columns(columns: dict[str, str]) -> str:

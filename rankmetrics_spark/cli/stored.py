@@ -233,10 +233,14 @@ def recompute(
     """
     days, names = dates_of(None, first, last), [name.strip() for name in metrics.split(",") if name.strip()]
     asked = sink, names, convention, (days["first"], days["last"]), judgements, overrides
-    outcomes = on_job(choose(engine, master), lambda job, spark: job.recompute(spark, *asked))
-    records = [each.record for each in outcomes]
-    shown = [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
-    rep.LIST_PRINTERS[style](shown)
+    records: list[Mapping[str, Any]] = []
+    try:
+        on_job(choose(engine, master), lambda job, spark: job.recompute(spark, *asked, done=records.append))
+    finally:
+        # Where a gate withholds a test, the others are published, and so are the dates before one that fails.
+        shown = [{DATE: each[DATE], RUN: each[RUN], "metrics": " ".join(each["config"]["metrics"])} for each in records]
+        if shown:
+            rep.LIST_PRINTERS[style](shown)
 
 
 @click.command(cls=Command)

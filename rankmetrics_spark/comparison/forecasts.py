@@ -15,7 +15,7 @@ from rankmetrics_spark.comparison import compared
 from rankmetrics_spark.comparison.arrivals import arrivals, differences
 from rankmetrics_spark.config import Comparison, Days
 from rankmetrics_spark.findings import Finding, Row
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.metrics import Metric, parse
 
 #: Open comparisons whose outlook is computed at most.
 MOST_PAIRS = 3
@@ -83,7 +83,7 @@ def outlooks(rows: Sequence[Row], users: DataFrame, days: Days, section: Compari
     for place, found in enumerate(map(Finding.of, rows)):
         # A comparison of all users on the metric that shows no difference.
         is_open = found.is_of_all and found.metric == str(metric) and found.state == "open"
-        if is_open and metric.higher_is_better is not None and (effect := _target(found, section)):
+        if is_open and metric.higher_is_better is not None and (effect := _target(found, section, metric)):
             targets[place] = effect
     chosen = [*targets][:MOST_PAIRS]
     outlook_of: dict[int, Outlook | None] = {}
@@ -102,7 +102,7 @@ Target = tuple[float, float | None, str]
 
 
 def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) -> Outlook | None:
-    """The outlook of one comparison; None where it is unknown, and at the last planned look.
+    """The outlook of one comparison; None where it is unknown or impossible, and at the last planned look.
 
     What is found today shrinks as the standard error does, and with the bound of the looks.
     """
@@ -128,7 +128,8 @@ def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) ->
         bounds = np.maximum(bounds, of_looks[look - 1 :][: len(n_users)])
     bounds = bounds + ndtri(section.power)
     effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
-    if not np.isfinite(effects).all():
+    room = parse(row[sch.METRIC]).room(row.get("mean_baseline") or 0.0)
+    if not (np.isfinite(effects).all() and effects[-1] <= room):
         return None
     effect, relative, limit = target
     enough = np.flatnonzero(effects <= effect)
@@ -139,7 +140,7 @@ def outlook(row: Row, rate: st.Arrivals, section: Comparison, target: Target) ->
     return Outlook(*names, effect, relative, limit, at, users, further, last, more, looks, section.power)
 
 
-def _target(found: Finding, section: Comparison) -> Target | None:
+def _target(found: Finding, section: Comparison, metric: Metric) -> Target | None:
     """The smallest that the margin, the effect or a gate names, else a round number below what is found today.
 
     None where what is found today is enough or not known, or where the candidate is shown to be within the margin.
@@ -147,6 +148,7 @@ def _target(found: Finding, section: Comparison) -> Target | None:
     mean, today = found.means[0] or 0.0, found.adjusted_minimum_detectable_effect
     if found.within_margin or not today:
         return None
+    today = min(today, metric.room(mean))
     limits: list[Target] = [
         (size * mean, size, name) if is_share else (size, None, name)
         for size, is_share, name in section.sizes(found.metric, sch.EVERYONE, found.candidate)

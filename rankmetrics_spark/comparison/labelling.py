@@ -67,15 +67,17 @@ class LabelPlan:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """One per number of users whom people judge (of each side, where these are independent): the smallest effect
-        that the test finds with the chosen power, also as a share of the mean, and the same of people's labels alone.
+        that the test finds with the chosen power, also as a share of the mean, and the same of people's labels alone;
+        None where not even the largest change that the metric allows is found.
         """
         largest, rows = min(side.size for side in self.sides), []
         for n in (*(size for size in _SIZES if size < largest), largest):
             row: dict[str, Any] = {"candidate": self.candidate, "n_judged": n}
             for end, sides in (("", self.sides), ("_human", self._of_people)):
                 effect = st.smallest_effect(sides, n, self.confidence, self.power)
-                row[f"smallest_effect{end}"] = effect
-                row[f"smallest_relative_effect{end}"] = effect / self.mean if self.mean > 0 else None
+                found = effect if effect <= mx.parse(self.metric).room(self.mean) else None
+                row[f"smallest_effect{end}"] = found
+                row[f"smallest_relative_effect{end}"] = found and (found / self.mean if self.mean > 0 else None)
             rows.append(row)
         return rows
 
@@ -165,6 +167,6 @@ def plan_labels(
     for row in eng.few_rows(results.comparisons(table, comparison, statistics=of_pilot)):
         candidate, mean, n, correlations, parts = json.loads(row["pilot"])
         sides = [st.Side(people, machine, rho, users or size) for people, machine, rho, size in parts]
-        target = None if effect is None else planning.effect_of(effect, mean)
+        target = None if effect is None else planning.effect_of(effect, mean, table.metrics[0])
         plans.append(LabelPlan(name, baseline, candidate, mean, n, correlations, sides, target, confidence, power))
     return sorted(plans, key=lambda plan: plan.candidate)

@@ -40,7 +40,8 @@ class Plan:
             ``measured`` or ``expected``. ``users``: distinct users of the whole test until then.
             ``standard_deviation`` of their means, after CUPED where there are earlier days. ``smallest_effect`` that
             one look on this day finds with the chosen power, and ``smallest_relative_effect``, a share of the mean; the
-            same ``_any_look`` for intervals that are valid at every look.
+            same ``_any_look`` for intervals that are valid at every look. None where not even the largest change that
+            the metric allows is found.
         users_error: How far off the rule for users is: what the first half of the stored days expects of the last one,
             as a share of the users that were stored, less 1; None below four stored days.
         effect: The effect that was asked for, in the metric's unit, or None.
@@ -78,7 +79,9 @@ class Plan:
         if n > 1:
             corrected = f"corrected: at the smallest step of {n} comparisons, a level of {self.design.level:.3g}"
         over, power, level = " over lists" * (self.over == "lists"), self.design.power, self.design.confidence
-        return said("plan", plan=self, over=over, who=who, power=100 * power, level=100 * level, corrected=corrected)
+        test = said("plan", plan=self, over=over, who=who, power=100 * power, level=100 * level, corrected=corrected)
+        is_possible = all(row["smallest_effect_any_look"] for row in self.rows)
+        return test if is_possible else f"{test}; -: too few {self.units} to find even the largest possible change"
 
     @property
     def basis(self) -> str:
@@ -224,13 +227,13 @@ def plan(
         more = f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back"
         raise ConfigError(f"days is {days}, and {_in_words(growth.days)} {'is' if growth.days == 1 else 'are'} stored; "
                           f"allowed: up to {growth.furthest}, {more}")  # fmt: skip
-    result = planned(str(chosen), stored, growth, design, (days, effect, users))
+    result = planned(chosen, stored, growth, design, (days, effect, users))
     units = result.units if cluster is None else f"clusters of {cluster}"
     return replace(result, without=without, units=units, over=mean_over)
 
 
 def planned(
-    metric: str, stored: Days, growth: Arrivals, design: Design, limits: tuple[int, float | str | None, int | None]
+    metric: Metric, stored: Days, growth: Arrivals, design: Design, limits: tuple[int, float | str | None, int | None]
 ) -> Plan:
     """The plan from what stored days say; ``limits`` are days, effect and users, as ``plan`` takes them."""
     days, effect, n_users = limits
@@ -239,7 +242,9 @@ def planned(
     if n_users is not None:
         users = users * n_users / users[days - 1]
     _, variance = growth.variances_by(furthest)
-    once, any_look = design.smallest_effects(users, variance)
+    effects = design.smallest_effects(users, variance)
+    # An effect that the metric does not allow is none.
+    once, any_look = (np.where(each > metric.room(mean), np.nan, each) for each in effects)
     rows = tuple(
         {
             "day": i + 1,
@@ -256,11 +261,11 @@ def planned(
     )
     answers: tuple[float | None, int | None, int | None, int | None] = (None, None, None, None)
     if effect is not None:
-        target = effect_of(effect, mean)
+        target = effect_of(effect, mean, metric)
         at = first_day(once, target)
         needed = round(float(users[at - 1])) if at else design.users_needed(target, float(variance[-1]))
         answers = (target, at, first_day(any_look, target), needed)
-    return Plan(metric, stored, mean, rows, growth.users_error, *answers, furthest, design)
+    return Plan(str(metric), stored, mean, rows, growth.users_error, *answers, furthest, design)
 
 
 def _rounded(users: int) -> int:
@@ -287,7 +292,7 @@ def _shares(shares: Sequence[float]) -> tuple[float, float]:
     return float(numbers[0]), float(numbers[1])
 
 
-def effect_of(effect: float | str, mean: float) -> float:
+def effect_of(effect: float | str, mean: float, metric: Metric) -> float:
     """The effect in the metric's unit."""
     text = str(effect).strip()
     allowed = "allowed: a share of the mean such as 0.5%, or a number above 0 in the metric's unit"
@@ -297,11 +302,12 @@ def effect_of(effect: float | str, mean: float) -> float:
         value = math.nan
     if isinstance(effect, bool) or not 0 < value < math.inf:
         raise ConfigError(f"effect is '{effect}'; {allowed}")
-    if not text.endswith("%"):
-        return value
-    if not mean > 0:
+    if text.endswith("%") and not mean > 0:
         raise ConfigError(said("share_of_nothing", effect=effect, mean=mean))
-    return value / 100 * mean
+    size, room = value / 100 * mean if text.endswith("%") else value, metric.room(mean)
+    if size > room:
+        raise ConfigError(said("impossible_effect", effect=effect, metric=metric, mean=mean, room=room))
+    return size
 
 
 def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:

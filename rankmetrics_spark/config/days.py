@@ -274,10 +274,12 @@ class Period(Section):
         Raises:
             ConfigError: The date is not in the period.
         """
-        dated = Period(self.first.replace(DATE_OF_RUN, date), self.last.replace(DATE_OF_RUN, date))
-        if not dated.first <= date <= dated.last:
-            raise ConfigError.of("date_outside_period", at=self.at, first=dated.first, last=dated.last, date=date)
-        return dated
+        first, last = (day.replace(DATE_OF_RUN, date) for day in (self.first, self.last))
+        if date < first:
+            raise ConfigError.of("date_before_period", at=self.path_of("first"), first=first, date=date)
+        if date > last:
+            raise ConfigError.of("date_after_period", at=self.path_of("last"), last=last, date=date)
+        return Period(first, last)
 
 
 MOST_LOOKS = 100

@@ -222,6 +222,9 @@ def without_users(counts: Counts, users: DataFrame, faulty: DataFrame, plan: roa
 def rates_without_users(quality: Mapping[str, Any], counts: Counts, stay: list[str]) -> dict[str, Any]:
     """The rates on record, as the counts say now; those of counts that stay, and of the whole log alone, stay too."""
 
+    if sch.EVERYONE in quality["rates"]:  # with assignments, all are of the whole log
+        return {**quality}
+
     def now(known: Mapping[str, float], of: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The rates of some counts."""
         return {**known, **lm.rates(of, [name for name in known if not {*lm.counts_of_rate(name)} & {*stay}])}
@@ -248,6 +251,8 @@ def checks_without_users(
         before: The quality that earlier runs have recorded.
     """
     checks = lm.rate_checks(found := lm.Findings(counts, quality["rates"], quality["overall"], before), limits)
+    if sch.EVERYONE in quality["rates"]:
+        checks = [check for check in stored if check.name in cfg.RATES and check.experiment in counts]
     kept = [check for check in stored if check.name in CHECKS_OF_LOG and check.experiment in counts]
     others = {check.sentence for check in stored if check.name not in (*CHECKS_OF_LOG, "log")}
     warnings = [*(text for text in quality["warnings"] if text not in others)]

@@ -1,5 +1,6 @@
 """Quality gates of a log: count its lists and faulty rows, refuse it before anything is written, or warn of it."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -260,7 +261,9 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
         rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
-    raise err.QualityError(lm.said("too_large", metric=metric, name=name, most=st.LARGEST_SUMMAND, hint=hint))
+    # Of a metric with a maximum, it is the gains of a list that have no sum.
+    sentence = "too_large" if math.isinf(metric.definition.range[1]) else "gains_too_large"
+    raise err.QualityError(lm.said(sentence, metric=metric, name=name, most=st.LARGEST_SUMMAND, hint=hint))
 
 
 def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:

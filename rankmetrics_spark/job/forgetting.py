@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, gates, report as rep, schemas as sch, sinks, sources, words
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError, said
+from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError, RankmetricsError, said
 from rankmetrics_spark.job import record as rec, verifying
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.pointers import Entry, Pointer, Pointers
@@ -175,8 +175,8 @@ class _Output:
             with words.counted_in(record.get("config", {}).get("unit", "user")):
                 after, written = self._again(store, entry, date, new, stored)
         except RankmetricsError as error:
-            text = f"the means and comparisons of {date} still count the {words.UNITS} who were erased: {error}"
-            new = deepcopy(record) | erased | {"notes": [*record.get("notes", ()), text]}
+            text = said("still_counted", date=date, units=words.UNITS, error=error)
+            new = deepcopy(record) | erased | {"notes": [*record.get("notes", ()), text], rec.STILL_COUNTED: text}
             written = {table: _written(store, table, store.others(rows), date) for table, rows in stored.items()}
             after = sinks.entry_of(entry, [*written.values()], sinks.Partitions(date, entry.experiments))
             self.done.sentences.append(text)
@@ -193,19 +193,27 @@ class _Output:
         """
         from rankmetrics_spark.job import staged_tables
 
+        record.pop(rec.STILL_COUNTED, None)
         config = self._config(entry, date, record, stored["user_metrics"])
         days = {*record.get(rec.DAYS_SEEN, ())} - {date}
         store.seen = partial(verifying.as_seen, date=date, run=entry.run_id, days=days)
         with eng.session_settings(self.spark, config.spark) as refused:
-            tables = replace(rec.tables_on_record(self.spark, config, record), keep=lambda rows, name: rows)
+            assigned = self._assigned(config, record)
+            tables = rec.tables_on_record(self.spark, config, record, assignments=assigned)
+            tables = replace(tables, keep=lambda rows, name: rows)
             faulty = stored.get("quarantine", stored["user_metrics"].limit(0).withColumn(sch.REASON, F.lit("")))
             users, of_faulty = (_of_ids(rows, self.ids, "left_semi") for rows in (stored["user_metrics"], faulty))
             known = rec.counts_on_record(record)
             counts = {name: n for name, n in known.items() if (name or None) in entry.experiments}
             left, stay = gates.without_users(counts, users, of_faulty, tables.plan)
             record["experiments"] = {name: n for name, n in known.items() if name not in counts} | left
-            for total, key in {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}.items():
+            # A list counts in each test of its user, and what is in none is not stored.
+            totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
+            for total, key in totals.items() if config.assignments is None else ():
                 record["rows"][total] -= gates.total_counts(counts, key) - gates.total_counts(left, key)
+            if count := tables.assignment_counts:
+                record["digests"]["assignments"], record["assignments"] = count.digest, count.as_record()
+                stay = [*stay, "rows and rates of the whole log", f"{words.UNITS} in no test"]
             of_erased = f" {words.UNITS} erased from this date"
             text = f"{record.get(sch.ERASED, 0):,}{of_erased}"
             text += f"; counts that cannot be derived without the log stay: {', '.join(stay)}" if stay else ""
@@ -214,6 +222,7 @@ class _Output:
                 return replace(entry, experiments=(), tables={}), {}
             rows, left_out = store.stage(store.others(stored["user_metrics"]), "others"), store.others(faulty)
             vars(tables).update(user_metrics=rows, within_segments=(), quarantine=left_out, rejected=left_out)
+            vars(tables).update({name: store.others(stored[name]) for name in (sch.USER_DAYS,) if name in stored})
             context = rec.Context(self.spark, config, rec.Steps(lambda text: None), refused, failed=[])
             vars(context).update(record=rec.Record(record), store=store, tables=tables, counts=left)
             earlier = [self.records[run] for run in sorted(self.records, reverse=True) if run < entry.run_id]
@@ -246,10 +255,21 @@ class _Output:
         if names and eng.few_rows(users.where(" OR ".join(f"{name} IS NULL" for name in names)).limit(1)):
             source["segments"] = []
         config = cfg.load(document, date=date)
-        if config.assignments or config.convention.digest() != entry.convention.get("hash"):
-            why = "assignments say who counts" if config.assignments else "another version has published them"
-            raise ConfigError(f"{why}, so they are not derived without the log")
+        if config.convention.digest() != entry.convention.get("hash"):
+            raise ConfigError("another version has published them, so they are not derived without the log")
         return config
+
+    def _assigned(self, config: cfg.Config, record: Mapping[str, Any]) -> DataFrame | None:
+        """The assignments of the others; None where there are none.
+
+        Raises:
+            DifferenceError: They are not those that the run has read.
+        """
+        rows = sources.read_events(self.spark, config.assignments)
+        counted = rec.tables_on_record(self.spark, config, record, assignments=rows).assignment_counts
+        if counted and counted.digest != record["digests"]["assignments"]:
+            raise DifferenceError.of("other_assignments_now")
+        return sources.without_users({"assignments": rows}, self.ids, config.options)["assignments"]  # type: ignore[no-any-return]
 
 
 def _written(store: sinks.Store, table: str, rows: DataFrame, date: str) -> sinks.Written:

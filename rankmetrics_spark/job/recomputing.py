@@ -77,14 +77,16 @@ class StoredDay:
         """
         tables = rec.tables_on_record(store.spark, config, self.record, judgements=judgements_of(store.spark, config))
         lists, rule = self.rows(store, sch.LISTS), self.before.convention
-        as_scored = rule.score_precision == 64 and (rule.ties == "item_desc" or not self._has("tied"))
         needed = {
             "every shown item": tables.plan.scoring.looks_up and sch.ITEM_HASHES in lists.columns,
             "repeated items and ranks": not self._has("repeated"),
-            "scores": tables.plan.scoring.by_position or as_scored,
         }
+        # Where no scores are equal once they are rounded, all conventions have one order.
+        as_scored = (rule.score_precision, rule.ties) == (64, "item_desc") or not self._has("tied")
         if lacking := [what for what, stored in needed.items() if not stored]:
             raise self._refused(f"{lacking[0]} would be read", STUDY_LOG)
+        if not (tables.plan.scoring.by_position or as_scored):
+            raise err.ConfigError.of("tied_otherwise", date=self.pointer.date, rule=rule, cure=STUDY_LOG)
         return {"impressions": road.log_of_lists(lists), "judgements": road.hashed_judgements(tables)}
 
     def side_by_side(
@@ -215,6 +217,7 @@ def recompute(
     judgements: str | None = None,
     settings: Sequence[str] = (),
     progress: Callable[[str], None] = lambda text: None,
+    done: Callable[[Mapping[str, Any]], None] = lambda record: None,
 ) -> list[rec.Outcome]:
     """Compute published dates anew from their stored lists, one date after the other, each published at once.
 
@@ -227,6 +230,7 @@ def recompute(
         judgements: File of judgements in place of those of the dates, for every metric; with the same columns.
         settings: Other values of keys in ``FOLLOW``, such as ``percentiles=[50, 90]``.
         progress: Called with a short description before each step.
+        done: Called with the record of each date that is published anew, also where another one fails.
 
     Raises:
         ConfigError: A date has a metric already, or the stored lists do not hold what a metric reads.
@@ -281,6 +285,7 @@ def recompute(
                 raise
             failed.append(f"{day.pointer.date}: {error}")
             outcomes.append(error.published)
+        done(outcomes[-1].record)
         for file in files:  # without examples, which are in the log
             rep.write_page(rep.figures_of_output(spark, sink, day.pointer.date), file)
     if failed:

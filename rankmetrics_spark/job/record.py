@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 #: Key of the other days whose runs a run has read, or counted; a later run of such a day has a later id.
 DAYS_SEEN = "days_seen"
+#: Why tables still count users who were erased; not there if none does.
+STILL_COUNTED = "still_counted"
 #: Rows of ``checks`` that a record holds.
 MOST_CHECKS = 10_000
 #: Sentences about earlier days among the warnings of a record.

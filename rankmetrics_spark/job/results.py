@@ -3,6 +3,7 @@
 The rows of ``checks``, the gates on metrics, and the numbers of a run that fails one.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -219,6 +220,8 @@ def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Conf
 
 #: Rows of a table in the record of a run that fails its gates, those of all users first.
 MOST_KEPT = 2_000
+#: What a sentence says of a planned look.
+_PLANNED = re.compile(", valid at look [0-9]+ of [0-9]+")
 
 Rows = list[dict[str, Any]]
 
@@ -310,6 +313,12 @@ class Staged:
                 {column: sch.number(value) if isinstance(value, float) else value for column, value in row.items()}
                 for row in rows[:MOST_KEPT]
             ]
+        # A plan counts the looks that are published, and these numbers are not.
+        for row in record.entries["comparisons"]:
+            if row.get(sch.LOOKS) not in (None, "any"):
+                row[sch.LOOKS] = f"? of {row[sch.LOOKS].partition(' of ')[2]}"
+        verdict = record.entries.get("verdict", ())
+        record.entries["verdict"] = [_PLANNED.sub(", not published, so no look of the plan", line) for line in verdict]
 
 
 def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:

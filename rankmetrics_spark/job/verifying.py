@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 from rankmetrics_spark import comparison, config as cfg, engines as eng, schemas as sch, sinks, sources, words
 from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.gates import CHECKS_OF_LOG
-from rankmetrics_spark.job.record import DAYS_SEEN, known_runs, with_config
+from rankmetrics_spark.job.record import DAYS_SEEN, STILL_COUNTED, known_runs, with_config
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path
 
 #: Files and inputs that an error names.
@@ -47,7 +47,7 @@ class Verified:
 
     Attributes:
         date: Evaluation date.
-        rows: A row for each table of each run: its rows, and how far they are the same.
+        rows: A row for each table of each run: how many rows were compared, of how many, and how far they are the same.
         other: Why values were compared within bounds, and not to the bit; empty where every bit was compared.
         uncovered: What no digest covers, and what was not shown.
         source: What it was derived from: ``inputs``, ``user_metrics`` or ``lists``.
@@ -62,7 +62,9 @@ class Verified:
     def in_words(self) -> list[str]:
         """What was shown, a sentence each."""
         how = f"within 1e-12 (intervals 1e-10), not to the bit: {'; '.join(self.other)}" if self.other else "to the bit"
-        what = f"{self.date} was derived again: every table is the same {how}"
+        is_whole = all(row["rows"] == row["of"] for row in self.rows)
+        whole = "every table" if is_whole else "what was compared of each table"
+        what = f"{self.date} was derived again: {whole} is the same {how}"
         if self.source != INPUTS:
             names = ", ".join(dict.fromkeys(row["table"] for row in self.rows))
             what = f"{self.date}: what follows from {self.source} was derived again, and is the same {how}: {names}"
@@ -140,6 +142,8 @@ def verify(
     for entry in pointers[date].entries:
         progress(f"deriving {date} again, as run {entry.run_id} has published it")
         record = with_config(store, records, entry.run_id)
+        if text := record.get(STILL_COUNTED):
+            raise DifferenceError(text)
         if record.get(sch.ERASED) and ids is None and source == INPUTS:
             cure = f"{others} --without FILE, with an id per line, or --from user_metrics"
             raise ConfigError(f"{words.UNITS} were erased from run {entry.run_id}; {cure}")
@@ -322,8 +326,9 @@ class _Derived:
             if difference := first_difference(table, published, derived, exact=not other):
                 differences += (table in OF_OTHER_DAYS and self.since) or [difference]
                 break
-            how = "within bounds" if other else "to the bit"
-            rows.append({sch.RUN: self.entry.run_id, "table": table, "rows": facts[table]["rows"], "the same": how})
+            how, of = "within bounds" if other else "to the bit", facts[table]["rows"]
+            n = published.count() if table in only else of
+            rows.append({sch.RUN: self.entry.run_id, "table": table, "rows": n, "of": of, "the same": how})
         if differences:
             raise DifferenceError("; ".join([*differences, *(f"derived with {each}" for each in other)]))
         verified.rows.extend(rows)
@@ -396,6 +401,8 @@ def _other_inputs(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
     log = " ".join(filter(None, ("the log", then.get("inputs", {}).get("source", {}).get("table"))))
     # Assignments say whose rows these are; events, and judgements that are looked up, say their grades.
     for name in dict.fromkeys((*counts[0], *counts[1])) if "assignments" not in others else ():
+        if name == sch.NULL_PARTITION and then.get("assignments") and then.get(sch.ERASED):
+            continue  # where users were erased, rows of users in no test stay
         before, after = (each.get(name, {}) for each in counts)
         if (n := before.get("rows", 0)) != (m := after.get("rows", 0)):
             yield f"{log} has {m:,} rows of experiment '{name}', and {n:,} are on record"

@@ -226,6 +226,16 @@ class Metric:
         """True, False, or None if neither direction is better."""
         return self.definition.higher_is_better
 
+    def room(self, mean: float) -> float:
+        """The largest change from a mean that the values allow, up or down.
+
+        >>> from rankmetrics_spark.metrics import parse
+        >>> parse("ap").room(0.75), parse("ap").room(0.25), parse("dcg@10").room(0.5)
+        (0.75, 0.75, inf)
+        """
+        low, high = self.definition.range
+        return max(high - mean, mean - low)
+
     @property
     def needs(self) -> Needs:
         """Which entries its kernel reads: see ``Definition.needs``."""

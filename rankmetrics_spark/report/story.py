@@ -97,7 +97,7 @@ class Card:
     def smallest(self) -> str:
         """What could have been found, where nothing was; empty elsewhere."""
         found = f"changes of {self.detectable} or more would have been found{self.found.with_power}"
-        return found if self.found.state == "open" and self.detectable else ""
+        return (self.found.too_few or found) if self.found.state == "open" and self.detectable else ""
 
     @property
     def detectable(self) -> str:
@@ -267,6 +267,8 @@ def _chance(card: Card) -> Words:
     also = f" {note}" if note else ""
     if card.found.state == "open":
         power = f" The test would have found changes of {card.detectable} or more{card.found.with_power}."
+        if card.found.too_few:
+            power = f" {card.found.n_users:,} {card.found.units} are {card.found.too_few}."
         return (f"Chance alone could explain this ({card.p}).{power if card.detectable else ''}{also}",)
     frequency = "almost never" if (card.found.p_adjusted or 0.0) < words.least_p(card.found.level) else "rarely"
     return (f"Chance alone would {frequency} give this ({card.p}).{also}",)

@@ -95,6 +95,8 @@ def look_of(figures: Figures) -> Fact | None:
         return Fact(f"look {look or 1}, valid at every look")
     if planned and planned.looks:
         text = f"look {planned.looks.split(',')[0]}"
+        if planned.look is not None and text.startswith("look ?"):
+            return Fact("not published, so no look of the plan", "warn")
         return Fact(text) if planned.valid_at else Fact(f"{text} planned ones, not tested", "warn")
     if look > 1:
         return Fact(f"look {look}, and p is that of one look", "warn")

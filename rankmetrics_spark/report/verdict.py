@@ -256,8 +256,9 @@ def sentence_of(found: fd.Finding, once: bool = False) -> str:
     if found.better is None:
         after = "" if found.correction == "none" or found.n_comparisons == 1 else " (after the correction)"
         judged = f", of whom people judged {found.n_judged:,}," if found.n_judged else ""
-        could = f"; {found.n_users:,} {found.units}{judged} are enough to find changes of {found.detectable()} or more"
-        could = f"{could}{found.with_power}{after}" if found.detectable() else ""
+        enough = f"enough to find changes of {found.detectable()} or more{found.with_power}"
+        could = f"; {found.n_users:,} {found.units}{judged} are {found.too_few or enough}{after}"
+        could = could if found.detectable() else ""
         is_better = mx.parse(found.metric).higher_is_better
         says = STATES["open"].word if is_better is not None else "neither direction is better"
         return f"{against}: {says}, {change}, {p}{valid}{could}{also}"

@@ -569,7 +569,8 @@ def test_gates_of_a_test_withhold_it_alone(spark: SparkSession, call: Call, tmp_
     csv_file(tmp_path / "log.csv", log)
     stored = tmp_path / "stored"  # and from stored lists
     evaluated(tests={"bad": {"gates": gate}}, sink={"path": f"{stored}", "layout": layout, "lists": True})
-    code, _, err = call("recompute", "-o", stored, "--metrics", "p@1")
+    code, text, err = call("recompute", "-o", stored, "--metrics", "p@1", "--format", "json")
+    assert [row["metrics"] for row in json.loads(text)] == ["rr p@1"]  # what is published all the same
     assert code == 5 and err.splitlines()[-1] == f"rankmetrics: 2026-11-20: {said}", err
     rows = read(spark, f"{stored}/experiment_metrics").where("metric = 'p@1'").collect()
     assert {row["experiment_id"] for row in rows} == {"good:a", "good:b"}

@@ -61,6 +61,17 @@ def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     assert result["gates"] == "ndcg@10 of every candidate"
 
 
+def test_each_test_has_the_metric_that_decides_it(call: Call, config: Path) -> None:
+    golden = Path(__file__).parent / "field" / "golden_inputs"
+    more = ["source.format=csv", "source.columns={position: slot, relevance: slot}", "source.where=null"]
+    more += [f"{each}.path={golden / file}.csv" for each, file in (("source", "impressions"), ("assignments",) * 2)]
+    more += ["tests={layout: {gates: [{metric: ndcg@5, min: 0.1}]}, ranker: {baseline: old}}"]
+    for baseline, expected in (("control", "ap@5; ndcg@5 in layout"), ("null", "ap@5 in ranker")):
+        changes = [word for each in (*more, f"comparison.baseline={baseline}") for word in ("--set", each)]
+        code, out, err = call("check", config, "--format", "json", *changes)
+        assert code == 0 and json.loads(out)["decides"] == expected, err
+
+
 @pytest.mark.parametrize(("change", "code", "message"), cases("mistakes of check"))
 def test_what_a_run_would_refuse_is_refused(call: Call, config: Path, change: str, code: int, message: str) -> None:
     result, out, err = call("check", config, "--set", change)

@@ -188,6 +188,9 @@ def test_a_verification_without_them_derives_every_bit(spark: SparkSession, tmp_
     # Its log still holds them.
     result = verify(spark, Sink(path=str(log.out)), without=ids)
     assert {row["the same"] for row in result.rows} == {"to the bit"} and len(result.rows) == len(TABLES)
+    # What is not compared is not counted as shown.
+    assert [row["table"] for row in result.rows if row["rows"] != row["of"]] == ["checks"]
+    assert result.in_words()[0].endswith("what was compared of each table is the same to the bit")
     assert result.uncovered == [
         "checks of rates: where users were erased, counts that no table tells stay",
         f"runs/{record['run_id']}.json has no digests of its inputs",
@@ -266,30 +269,44 @@ def test_other_days_do_not_bring_them_back(spark: SparkSession, tmp_path: Path) 
         assert now == then and len(now) == 4
 
 
-def test_where_assignments_say_who_counts_the_rows_go_and_a_sentence_says_what_stays(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    golden, out = Path(__file__).parent / "field" / "golden_inputs", tmp_path / "out"
-    source = {"format": "csv", "columns": {"position": "slot", "time": "shown_at"}, "list": ["request_id"]}
-    grades = {"columns": {"list": "request_id", "time": "at"}, "grades": {"click": 1}, "within": "1h"}
-    assigned = {"path": str(golden / "assignments.csv"), "columns": {"time": "first_exposure_at"}}
-    sections: dict[str, Any] = {"events": {"path": str(golden / "events.csv"), **grades}, "assignments": assigned}
-    request = config(golden / "impressions.csv", out, source=source, tests={"ranker": {"baseline": "old"}}, **sections)
-    done = run(spark, request)
-    means, users = (sorted(map(str, read(spark, out / t).collect())) for t in ("experiment_metrics", "user_metrics"))
-    assert "user_days/evaluation_date=" in " ".join(holding(out, "u1"))
-    result = forget(spark, str(out), ids_file(tmp_path, "u1"))
+def test_with_assignments_what_is_left_is_that_of_inputs_without_the_users(spark: SparkSession, tmp_path: Path) -> None:
+    golden = Path(__file__).parent / "field" / "golden_inputs"
+
+    def publish(name: str, *gone: str) -> tuple[Path, dict[str, Any]]:
+        """The output of a run over the inputs without some users, and its record."""
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in golden.glob("*.csv"):
+            lines = [line for line in file.read_text().splitlines() if not {*gone} & {*line.split(",")}]
+            (folder / file.name).write_text("\n".join(lines))
+        source = {"format": "csv", "columns": {"position": "slot", "time": "shown_at"}, "list": ["request_id"]}
+        grades = {"columns": {"list": "request_id", "time": "at"}, "grades": {"click": 1}, "within": "1h"}
+        assigned = {"path": str(folder / "assignments.csv"), "columns": {"time": "first_exposure_at"}}
+        more: dict[str, Any] = {"events": {"path": str(folder / "events.csv"), **grades}, "assignments": assigned}
+        more |= {"tests": {"ranker": {"baseline": "old"}}, "sink": {"path": str(folder / "out"), "lists": True}}
+        out = folder / "out"
+        return out, run(spark, config(folder / "impressions.csv", out, source=source, **more)).record
+
+    (out, _), (reduced, expected) = publish("all"), publish("reduced", "u1")
+    assert all(table in " ".join(holding(out, "u1")) for table in ("user_days", "lists", "user_metrics"))
+    ids, (day,) = ids_file(tmp_path, "u1"), records(out)
     assert (
-        "the means and comparisons of 2026-11-20 still count the users who were erased: assignments"
-        in result.sentences[0]
+        not any("still count" in line for line in forget(spark, str(out), ids).sentences) and holding(out, "u1") == []
     )
-    assert holding(out, "u1") == []
-    left = [row for row in users if "user_id='u1'" not in row]
-    assert sorted(map(str, read(spark, out / "user_metrics").collect())) == left != users
-    assert sorted(map(str, read(spark, out / "experiment_metrics").collect())) == means
-    assert altered(store_of(spark, Sink(path=str(out)), ""), "2026-11-20") == ([], [])
-    record = json.loads(Path(done.record_path).read_text())
-    assert record["erased_users"] == 1 and result.sentences[0] in record["notes"]
+    for table in (*TABLES[:-1], "user_days", "lists"):
+        assert rows_of(spark, out, table) == rows_of(spark, reduced, table), table
+    assert records(out)[day]["assignments"] == expected["assignments"]
+    assert not verify(spark, Sink(path=str(out)), without=ids).other
+    # Of other assignments than the run has read, rows go all the same, and it is said which numbers do not follow.
+    with (tmp_path / "all" / "assignments.csv").open("a") as file:
+        file.write("\nlayout,new,u9,2026-11-20T10:00:00Z")
+    means = rows_of(spark, out, "experiment_metrics")
+    (sentence, _) = forget(spark, str(out), ids_file(tmp_path, "u2")).sentences
+    assert sentence.startswith(f"experiment_metrics, comparisons and checks of {day}, and the counts of its record, st")
+    assert holding(out, "u1", "u2") == [] and rows_of(spark, out, "experiment_metrics") == means
+    assert altered(store_of(spark, Sink(path=str(out)), ""), day) == ([], []) and sentence in records(out)[day]["notes"]
+    with pytest.raises(DifferenceError, match="still count the users who were erased: the assignments are not those"):
+        verify(spark, Sink(path=str(out)), source="user_metrics")
 
 
 def test_a_gate_that_fails_now_is_said_and_stops_nothing(spark: SparkSession, tmp_path: Path) -> None:

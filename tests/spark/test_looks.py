@@ -33,5 +33,10 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
     assert verdict[0] in out
     in_table = f"({row['adjusted_ci_low']:+.4f} to {row['adjusted_ci_high']:+.4f})"
     assert in_table in out
+    # A plan counts published looks, and what a gate stops is none of them.
+    stopped = ("--set", "gates=[{metric: ap@5, min: 1}]", "--set", "comparison.looks={planned: 4}")
+    code, _, err = call("evaluate", "--config", file, "--output", tmp_path / "no", *stopped)
+    assert code == 5 and ", not published, so no look of the plan" in err and "valid at look" not in err
+    assert "not published, so no look of the plan" in next((tmp_path / "no" / "runs").glob("*.html")).read_text()
     code, _, err = call("compare", "--input", tmp_path / "out", "--baseline", "a", "--set", "looks=daily")
     assert code == 2 and "comparison.looks is 'daily'; allowed: one, any, or a plan" in err

@@ -69,7 +69,7 @@ def spread(of: dict[tuple[str, str], float]) -> float:
 @pytest.mark.both_engines
 def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: SparkSession) -> None:
     rows = log()
-    one = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
+    one = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9, tuning_users=50)
     assert [row["date"] for row in one.rows] == DAYS
     assert {row["basis"] for row in one.rows} == {"measured"}
     for day, row in enumerate(one.rows, 1):
@@ -226,7 +226,7 @@ def test_a_replay_is_planned_with_differences_of_users_and_a_family_with_its_sma
     rng = random.Random(4)
     both = rows + [("b", *row[1:5], row[5] and row[5] + rng.gauss(0.1, 0.2), *row[6:]) for row in rows]
     users, pair = table(spark, both), {"baseline": "a", "experiment": "b", **PERIOD}
-    result = plan(users, "ap", 5, "10%", comparisons=4, **pair)
+    result = plan(users, "ap", 5, "10%", comparisons=4, tuning_users=50, **pair)
     (row,) = compare(users, "a", metrics="ap", **PERIOD).collect()
     last, mean = result.rows[-1], row["mean_baseline"]
     assert row["design"] == "paired" and last["users"] == row["n_users"]
@@ -292,6 +292,10 @@ def test_a_plan_that_names_no_days_is_of_14_or_of_as_many_as_can_be_expected(spa
     stored = table(spark, log(users=20))
     for dates, n_days in (((DAYS[0], DAYS[-1]), 14), ((DAYS[0], DAYS[2]), 9), ((DAYS[0], DAYS[0]), 1)):
         assert len(plan(stored, "ap", dates=dates).rows) == n_days
+    # Four users are too few: no change of a mean from 0 to 1 is as large as what they find.
+    few = plan(stored, "ap", users=4)
+    assert {row["smallest_effect"] for row in few.rows} == {None}
+    assert few.test.endswith("; -: too few users to find even the largest possible change")
 
 
 def test_one_user_has_no_spread(spark: SparkSession) -> None:

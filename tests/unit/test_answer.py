@@ -195,6 +195,8 @@ def test_an_open_answer_says_what_the_test_would_have_found() -> None:
         "Chance alone could explain this (p = 0.180, corrected for 3 comparisons). "
         "The test would have found changes of 8.0 % or more with a probability of 90 %."
     )
+    few = rep.Figures([mean("control"), mean("a")], [row | {"adjusted_minimum_detectable_effect": 0.6}])
+    assert "are too few to find even the largest possible change with a prob" in "".join(rep.answer(few).sure)
 
 
 def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() -> None:

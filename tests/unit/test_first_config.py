@@ -75,21 +75,7 @@ def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
     assert config.missing() == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "role", "column", "reason"),
-    [
-        # A name whose values cannot serve is no guess.
-        ({"position": ["top"] * 12}, "position", "slot", "sure, by its name"),
-        ({"clicked": ["yes"] * 12, "opened": [0, 1] * 6}, "relevance", "opened", "a guess, by its values"),
-        ({"label": [True, False] * 6, "clicked": [-1] * 12}, "relevance", "label", "sure, by its name"),
-        # Some are missing, so pandas has no column of booleans; or they are texts.
-        ({"clicked": [True, False, None] * 4}, "relevance", "clicked", "sure, by its name"),
-        ({"clicked": ["True", "false", "FALSE"] * 4}, "relevance", "clicked", "sure, by its name"),
-        ({"RequestId": range(12)}, "list", "RequestId", "sure, by its name"),
-        # The most telling of two names wins, whatever their order.
-        ({"uid": range(12), "user_id": range(12)}, "user", "user_id", "likely, by its name; or uid, visitor_id"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "role", "column", "reason"), json_cases("values beside names"))
 def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: str, reason: str) -> None:
     result = guesses(log(**changes), {})[role]
     assert (result.column, result.reason) == (column, reason)
@@ -150,23 +136,7 @@ def test_a_user_with_several_lists_needs_the_column_of_the_lists(tmp_path: Path)
     assert not first(parquet(tmp_path, days)).has_several_lists
 
 
-@pytest.mark.parametrize(
-    ("more", "column", "reason"),
-    [
-        ({"query": ["q1"] * 12 + ["q2"] * 12}, "query", "a guess, by its values"),
-        # A name of people and queries says more than the place of a column.
-        (
-            {"sent": ["09:00"] * 12 + ["10:00"] * 12, "qid": [1] * 12 + [2] * 12},
-            "qid",
-            "a guess, by its values; or sent",
-        ),
-        # A column that differs in each row, or that does not differ between the lists of a user, tells no lists apart.
-        ({"hit": range(5, 29), "country": "DE", "sent": [*"ab"] * 12}, None, None),
-        # A name that is known counts as long as its values agree.
-        ({"session": "s1", "batch": [17] * 12 + [23] * 12}, "batch", "a guess, by its values"),
-        ({"session": "s1"}, "session", "sure, by its name"),
-    ],
-)
+@pytest.mark.parametrize(("more", "column", "reason"), json_cases("lists told apart by values"))
 def test_lists_are_told_apart_by_values_where_no_name_does(
     tmp_path: Path, more: dict[str, Any], column: str | None, reason: str | None
 ) -> None:
@@ -457,27 +427,9 @@ def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, conten
 
 
 HITS = [{"hit": {"_id": "d2", "_score": None}, "rating": None}, {"hit": {"_id": "d1"}, "rating": 2}]
-RATED = {"d1": 2, "d2": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("document", "grades"),
-    [
-        ({"q": RATED}, "2 0.5"),
-        ({"requests": [{"id": "q", "ratings": [{"_id": name, "rating": n} for name, n in RATED.items()]}]}, "2 0.5"),
-        ({"name": "n", "judgmentRatings": [{"query": "q", "ratings": [
-            {"docId": "d1", "rating": "2.0"}, {"docId": "d2", "rating": "0.000"}]}]}, "2.0 0.000"),
-        ({"hits": {"hits": [{"_source": {"judgmentRatings": [
-            {"query": "q", "ratings": [{"docId": name, "rating": n} for name, n in RATED.items()]}]}}]}}, "2 0.5"),
-        ({"queries": [{"query_text": "q", "ratings": RATED}, {"query_text": "p", "ratings": {}}]}, "2 0.5"),
-        ({"query_doc_pairs": [
-            {"query_text": "q", "doc_id": "d1", "judgements": [{"rating": None}, {"rating": 2.0}]},
-            {"query_text": "q", "doc_id": "d2", "judgements": [{"rating": 0.5}]}]}, "2.0 0.5"),
-        ({"details": {"q": {"hits": HITS[::-1], "unrated_docs": []}}}, "2 0"),
-        ({"query_groups": [{"relevant_documents": {"d1": {"gain": 2}}}]}, None),
-        ({"requests": [{"id": "q", "ratings": [{"_id": "d1"}]}]}, "its entries are incomplete (KeyError('rating'))"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("document", "grades"), json_cases("documents of search systems"))
 @pytest.mark.parametrize("indent", [None, 1])
 def test_documents_of_search_systems_are_judgements(
     tmp_path: Path, document: dict[str, Any], grades: str | None, indent: int | None

@@ -140,6 +140,7 @@ def test_users_are_planned_by_the_power_of_statsmodels_at_the_smallest_step_of_a
     any_look = rows(pairs, Preferences(**{**vars(RULES), "effect": 0.04, "looks": "any"}))[0]
     assert any_look["smallest_effect"] > row["smallest_effect"] and any_look["users_needed"] > row["users_needed"]
     assert "145 users are enough to find " in sentence(values) and "users are enough" not in sentence([0.5] * 30)
+    assert "4 users are too few to find even 100.0 % with a probability of 80 %." in sentence([0.5, -0.5] * 2)
 
 
 def test_a_preference_that_does_not_hold_at_every_look_says_so() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.messages import json_cases
 from tests.mutants import ROOT, Copy, Mutant, mutants
 
 ENTRY = """\
@@ -39,22 +40,7 @@ def test_no_planted_bug_names_what_does_not_exist(tmp_path: Path) -> None:
     assert len(planted) > 500 and found == {}
 
 
-@pytest.mark.parametrize(
-    ("entry", "sentence"),
-    [
-        ({"old": "no such text"}, "the old text occurs 0 times in tests/mutants/__init__.py; allowed: once"),
-        ({"old": "import"}, "times in tests/mutants/__init__.py; allowed: once"),
-        ({"new": OLD}, "the new text is the old one"),
-        ({"old": "SECONDS = 600", "new": "SECONDS = ("}, "with the new text tests/mutants/__init__.py is no Python"),
-        ({"test": "tests/unit/test_mutants.py::test_of_nothing"}, "there is no test tests/unit/test_mutants.py::test_"),
-        ({"test": "tests/unit/test_of_nothing.py"}, "there is no test tests/unit/test_of_nothing.py"),
-        (
-            {"test": "tests/mutants/__init__.py::tests.other.mutants"},
-            "there is no test tests/mutants/__init__.py::tests.",
-        ),
-        ({"test": ""}, "no test is named"),
-    ],
-)
+@pytest.mark.parametrize(("entry", "sentence"), json_cases("entries that do not fit"))
 def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, entry: dict[str, str], sentence: str) -> None:
     fitting = {"old": OLD, "new": "Nothing", "test": TEST}
     (tmp_path / "area.yaml").write_text(ENTRY.format_map(fitting))

@@ -118,6 +118,8 @@ def test_what_nobody_knows_has_no_outlook() -> None:
     alone = Arrivals(rate.users, rate.once, rate.twice, rate.mean, rate.variance * np.nan, rate.residual,
                      rate.inverse_lists, math.nan)  # fmt: skip
     assert outlook(a_row(), alone, ONE, GATE) is None
+    # In a third of the days' error, too: 3 / sqrt(3) is more than a mean from 0 to 1 can change.
+    assert outlook(a_row(adjusted_minimum_detectable_effect=3.0), rate, ONE, GATE) is None
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,17 @@ import os
 import re
 import shutil
 import sys
+import threading
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +27,7 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
 from rankmetrics_spark.schemas import Check
-from rankmetrics_spark.sinks import erasing, swapping as sw
+from rankmetrics_spark.sinks import erasing, folders, swapping as sw
 from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
@@ -346,6 +350,27 @@ class Process:
     def end(self) -> None:
         if self.store._claim is not None:
             self.store._claim._file.close()  # type: ignore[union-attr]
+
+
+def test_threads_that_stage_at_once_have_one_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, reach, ways = threading.Barrier(2), Reach(output(tmp_path), cast(Any, None), here=True), folders.ways
+
+    def meet(*about: Any) -> Any:
+        """Claim after the other thread, where both are about to at once."""
+        with suppress(threading.BrokenBarrierError):
+            time.sleep(0.2 * both.wait(0.2))
+        return ways(*about)
+
+    monkeypatch.setattr(folders, "ways", meet)
+    for name in ("likely_reach", "reach_of"):
+        monkeypatch.setattr(f"rankmetrics_spark.sinks.files.{name}", lambda *_: reach)
+    store = sk.ParquetFolder(cast(Any, MagicMock()), str(tmp_path), RUNS[0])
+    rows = cast(Any, MagicMock())
+    rows.write.mode().parquet.side_effect = lambda path: reach.files.write(f"{path[len(str(tmp_path)) + 1 :]}/part", "")
+    with ThreadPoolExecutor() as threads:
+        [*threads.map(lambda name: store.stage(rows, name), ("a", "b"))]
+    assert [path.name for path in (tmp_path / "_staging").glob("*.claim")] == [f"{RUNS[0]}.claim"]
+    assert {path.name for path in (tmp_path / "_staging" / RUNS[0]).iterdir()} == {"a", "b"}
 
 
 def left(folder: Path) -> set[str]:

@@ -274,21 +274,10 @@ def test_yaml_tags_that_make_objects_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "n" * 500_000,
-            "n." * 250_000,
-            "secret" * 80_000,
-            "a=" * 250_000,
-            "?" * 500_000,
-            "://" * 200_000,
-            "x;" * 250_000,
-        ),
-        *("'" * 500_000, "\\" * 500_000, "a:" * 250_000, "x://a:" * 100_000, "-----BEGIN " * 50_000),
-    ],
+    "part", ["n", "n.", "secret", "a=", "?", "://", "x;", "'", "\\", "a:", "x://a:", "-----BEGIN "]
 )
-def test_a_long_text_takes_no_time_to_look_for_secrets(text: str) -> None:
+def test_a_long_text_takes_no_time_to_look_for_secrets(part: str) -> None:
+    text = part * (600_000 // len(part))
     # A search that starts again at every character would take hours.
     assert without_secrets(text) == text
 

@@ -197,8 +197,10 @@ def _with_power(row: sch.Row) -> str:
     """What so many users find, and how many find the effect that was asked for."""
     least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
     find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
-    if is_unknown(row["effect"]):
-        return f"{row['n_users']:,} {UNITS} are enough to {find} {power}."
+    is_few = row["smallest_effect"] > 0.5
+    if is_few or is_unknown(row["effect"]):
+        enough = f"too few to find even 100.0 % {power}" if is_few else f"enough to {find} {power}"
+        return f"{row['n_users']:,} {UNITS} are {enough}."
     takes = f"{_percent(0.5 + row['effect'])} takes about {row['users_needed']:,.0f} {UNITS}"
     return f"{takes} to be found {power}; {row['n_users']:,} {find}."
 
