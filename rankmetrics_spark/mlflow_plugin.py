@@ -63,8 +63,7 @@ class RankingEvaluator(ModelEvaluator):  # type: ignore[misc]  # mypy cannot see
         if predictions and not isinstance(shown, (list, np.ndarray)):
             shown = shown[predictions]
         if shown is None or dataset.labels_data is None:
-            missing = "predictions" if shown is None else "targets"
-            raise InputError.of("not_evaluated", missing=missing)
+            raise InputError.of("not_evaluated", missing="predictions" if shown is None else "targets")
         columns = {"experiment": None, "relevance": None, **options.pop("columns", {})}
         if "user" not in columns:
             features["query"] = [f"{place:09d}" for place in range(len(features))]

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark import comparison, config as cfg, engines as eng, report as rep, sinks
-from rankmetrics_spark.comparison import UserTable
+from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics as mx, report as rep, sinks, words
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError, QualityWarning, said
 from rankmetrics_spark.gates import Findings, Inspected, Previous, check_quality, with_agreement, with_arms
-from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, OK, PRIMARY, USER, WARN, Check, ColumnMap
-from rankmetrics_spark.words import about, bound, counted_in
 
 if TYPE_CHECKING:
     import altair as alt
@@ -32,7 +29,7 @@ _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 def evaluate(
     impressions: eng.AnyTable,
-    metrics: str | Sequence[str | Metric] = cfg.DEFAULT_METRICS,
+    metrics: str | Sequence[str | mx.Metric] = cfg.DEFAULT_METRICS,
     judgements: eng.AnyTable | None = None,
     rank_by: Literal["position", "score"] = "position",
     *,
@@ -52,7 +49,7 @@ def evaluate(
     assignment_columns: ColumnMap | None = None,
     tests: Mapping[str, Mapping[str, object]] | None = None,
     time_zone: str = "UTC",
-    convention: str | Mapping[str, object] | Convention = "standard",
+    convention: str | Mapping[str, object] | mx.Convention = "standard",
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
     segment_combinations: Sequence[str | Sequence[str]] = (),
@@ -170,7 +167,7 @@ def evaluate(
     cfg.check_units(compared, cuped=covariate is not None and compared.is_requested)
     eng.explain_in_notebooks()
     others = (), None, events, None, assignments, compared, machine_judgements
-    with counted_in(options.unit):
+    with words.counted_in(options.unit):
         tables = Tables.of(impressions, judgements, options, *others)
     return Result(tables, compared)
 
@@ -192,7 +189,7 @@ def _shows_itself(function: Callable[P, DataFrame]) -> Callable[P, eng.ResultTab
 
 def _shown(rows: DataFrame) -> eng.ResultTable:
     """Rows of ``comparisons`` that show themselves in a notebook: the verdict and a table; that starts a job."""
-    html = bound(lambda: rep.compared_html(*rep.shown_rows(rows)))
+    html = words.bound(lambda: rep.compared_html(*rep.shown_rows(rows)))
     return eng.result_table(rows, html)
 
 
@@ -240,8 +237,7 @@ def check(
     place, tags = source.place if source else "the impressions", False
     if source and source.format == "trec_run":
         tags = source.experiment_from == "tag"
-    roles = compared.roles(tables.plan.scoring.metrics)
-    primary = [name for name, role in roles.items() if role == PRIMARY]
+    primary = [name for name, role in compared.roles(tables.plan.scoring.metrics).items() if role == PRIMARY]
     log = Inspected(tables, primary, place, tags)
     found = check_quality(log, limits, previous)
     if (labels := tables.label_counts) is not None:
@@ -263,7 +259,7 @@ def checks_of_log(tables: Tables, compared: cfg.Comparison) -> list[Check]:
     return [whole, *(Check("log", WARN, text) for text in findings.warnings)]
 
 
-def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
+def compared_users(tables: Tables, before: DataFrame | str | None) -> comparison.UserTable:
     """What a comparison reads of ``user_metrics``.
 
     Args:
@@ -274,10 +270,10 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
     if within:
         split = zip(plan.public_segments.items(), within, strict=True)
         rows_of = {name: (rows, column) for (name, column), rows in split}
-        table = UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+        table = comparison.UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
     else:
         combined = plan.options.combined_segments
-        table = UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+        table = comparison.UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
     if tables.assigned:
         assigned = comparison.assigned_users(tables.assigned.experiments)
         table = replace(table, by_test=tables.assigned.asked.by_test, assigned=assigned)
@@ -367,7 +363,7 @@ class Presentation:
         return [name for name in super().__dir__() if not name.startswith("_") or name.endswith("_")]
 
 
-_in_words = about(lambda result, *_, **__: result._tables.plan.options.unit)
+_in_words = words.about(lambda result, *_, **__: result._tables.plan.options.unit)
 
 
 @dataclass(frozen=True, repr=False)
@@ -390,8 +386,7 @@ class Result(Presentation):
     @property
     def user_metrics(self) -> eng.ResultTable:
         """One row per (experiment_id, user_id)."""
-        unit = self._tables.plan.options.unit
-        return eng.result_table(eng.with_unit(self._tables.hashed_user_metrics, unit))
+        return eng.result_table(eng.with_unit(self._tables.hashed_user_metrics, self._tables.plan.options.unit))
 
     @property
     def experiment_metrics(self) -> eng.ResultTable:

@@ -18,10 +18,8 @@ from pyspark.sql import Column, SparkSession, functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType
 
-from rankmetrics_spark.config import DEFAULT_METRICS, Options
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark import config as cfg, engines as eng, layouts as lay
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
 
@@ -75,7 +73,7 @@ def metric_udf(
         # As text, in which Spark and the job compare ids; pandas would turn integers with a null into doubles.
         texts = [_column(column).cast("string") if i == 2 else _column(column) for i, column in enumerate(columns)]
         session = SparkSession.getActiveSession()
-        if session is not None and engine_of(session) == "sail":
+        if session is not None and eng.engine_of(session) == "sail":
             return _of_lists(texts, metric, rule, rank_by, first_rank)
         return udf(*texts)  # type: ignore[no-any-return]
 
@@ -109,7 +107,7 @@ def _column(column: str | Column) -> Column:
 
 def register_udfs(
     spark: SparkSession,
-    metrics: str | Metric | Sequence[str | Metric] = DEFAULT_METRICS,
+    metrics: str | Metric | Sequence[str | Metric] = cfg.DEFAULT_METRICS,
     convention: AnyRule = "standard",
     *,
     first_rank: FirstRank = 1,
@@ -131,7 +129,7 @@ def register_udfs(
     Raises:
         ConfigError: An unknown metric or convention, or a metric that needs scores.
     """
-    chosen = Options.read({"metrics": metrics}).metrics
+    chosen = cfg.Options.read({"metrics": metrics}).metrics
     for metric in chosen:
         metric, rule = _checked(metric, convention, "position", first_rank)
         spark.udf.register(metric.column, _udf(metric, rule, "position", first_rank))
@@ -141,7 +139,7 @@ def register_udfs(
 def _checked(name: str | Metric, convention: object, rank_by: str, first_rank: int = 1) -> tuple[Metric, Convention]:
     """The metric and the convention, after the checks of ``evaluate``."""
     given = {"metrics": [name], "convention": convention, "rank_by": rank_by, "first_rank": first_rank}
-    options = Options.read(given)
+    options = cfg.Options.read(given)
     (metric,) = options.metrics
     if metric.needs == "scores" and rank_by == "position":
         raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
@@ -207,6 +205,6 @@ def _values(columns: Mapping[str, pd.Series], sizes: Ints, metric: Metric, rule:
     rows = pa.StructArray.from_arrays(list(fields.values()), list(fields))
     offsets = pa.array(np.concatenate([[0], np.cumsum(n_rows)]).astype(np.int32))
     entries = {N_ROWS: pa.array(n_rows), ENTRIES: pa.ListArray.from_arrays(offsets, rows)}
-    scoring = Scoring((metric,), (rule,), by_position, repeats=item is not None)
-    (scores,) = score_batch(entries, LAYOUTS["rows"], scoring)
+    scoring = lay.Scoring((metric,), (rule,), by_position, repeats=item is not None)
+    (scores,) = lay.score_batch(entries, lay.LAYOUTS["rows"], scoring)
     return np.where(n_rows > 0, scores[metric.column], np.nan)

@@ -2,8 +2,7 @@
 
 import click
 
-from rankmetrics_spark import errors as err
-from rankmetrics_spark.cli import main
+from rankmetrics_spark import cli, errors as err
 from tests.helpers.readme import between, rewrite
 
 HEAD = "| code | error in Python | what it means |\n|---|---|---|\n| 0 | | done |"
@@ -16,7 +15,7 @@ def updated(page: str) -> str:
     for kind in sorted(errors, key=lambda kind: kind.exit_code):
         meaning = str(kind.__doc__).partition(" Exit code")[0].replace("``", "`")
         lines.append(f"| {kind.exit_code} | `{kind.__name__}` | {meaning} |")
-    for name, command in sorted(main.commands.items()):
+    for name, command in sorted(cli.main.commands.items()):
         lines += ["", f"## {name}", "", str(command.help).strip(), "", "| option | what it does |", "|---|---|"]
         for option in command.params:
             allowed = f"One of {', '.join(option.type.choices)}." if isinstance(option.type, click.Choice) else ""

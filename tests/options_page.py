@@ -7,15 +7,14 @@ from typing import Any
 
 import yaml
 
-from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark import compare, evaluate, pipeline
 from rankmetrics_spark.config import Comparison, Config, Options, Quality, Section, Setting, described, description
-from rankmetrics_spark.pipeline import Result
 from tests.helpers.readme import between, rewrite
 
 CALLS: Mapping[str, tuple[Callable[..., Any], tuple[type[Section], ...]]] = {
     "evaluate": (evaluate, (Options, Comparison)),
     "compare": (compare, (Options, Comparison)),
-    "result.check": (Result.check, (Quality,)),
+    "result.check": (pipeline.Result.check, (Quality,)),
 }
 """Call -> the sections whose settings are its keywords."""
 known = cache(lambda cls: tuple(described(cls)))

@@ -6,15 +6,14 @@ A person writes those of the others; tests/spark/test_tables.py holds them again
 import re
 
 from rankmetrics_spark.comparison import STATISTICS
-from tests.helpers.commands import ROOT
-from tests.helpers.readme import between, rewrite
+from tests.helpers import commands, readme
 
 SQL = {"long": "bigint"}
 
 
 def tables() -> dict[str, dict[str, str]]:
     """Table -> column -> type, as the page has them."""
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (commands.ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     sections = re.findall(r"^### (\w+)\n\n(?:<.*\n)?\| column \|.*\n.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     return {table: dict(re.findall(r"^\| `(.+?)` \| (.+?) \|", rows, re.MULTILINE)) for table, rows in sections}
 
@@ -24,8 +23,8 @@ def updated(page: str) -> str:
     lines = ["| column | type | what it is |", "|---|---|---|", "| `evaluation_date` | date | the evaluation date |"]
     for each in STATISTICS.values():
         lines += [f"| `{name}` | {SQL.get(each.type, each.type)} | {each.meaning} |" for name in each.columns]
-    return between("schemas", "\n".join(lines), page)
+    return readme.between("schemas", "\n".join(lines), page)
 
 
 if __name__ == "__main__":
-    rewrite(updated)
+    readme.rewrite(updated)

@@ -273,7 +273,7 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
     # People can read the result before the report is written.
     sys.stdout.flush()
     for line in rep.accounting(outcome.record):
-        (say if line.startswith("warning: ") else note).lines(line)
+        (say if line.level == "warn" else note).lines(line)
     note.lines(rep.paths_text(outcome.path, outcome.record, outcome.record_path))
 
 

@@ -123,8 +123,7 @@ def status(output: str, since: str, style: str, master: str | None) -> None:
     if not published and not records:
         raise err.InputError(f"'{output}' has no run records; allowed: the output of an earlier run")
     zone = str((records[0].get("config") or {}).get("time_zone") or "UTC") if records else "UTC"
-    last = cfg.resolved(cfg.evaluation_day("--since", "yesterday"), zone)
-    days = [*days_until(last, n, published, records)]
+    days = [*days_until(cfg.resolved(cfg.evaluation_day("--since", "yesterday"), zone), n, published, records)]
     if style == "prometheus":
         click.echo(as_prometheus(days, output), nl=False)
     else:

@@ -51,8 +51,7 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[st.Moments, st.Mome
         denominator = st.cuped_denominator_independent(baseline, candidate)
         earlier = st.welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
-    spread = baseline.spread + candidate.spread
-    return Adjusted(estimate, denominator, reduction, n, spread, earlier.p_value)
+    return Adjusted(estimate, denominator, reduction, n, baseline.spread + candidate.spread, earlier.p_value)
 
 
 def of_pairs(totals: Totals, keys: Sequence[Key], pair: st.PairMoments, confidence: float) -> Adjusted:

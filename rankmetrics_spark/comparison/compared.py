@@ -52,8 +52,9 @@ class Compared:
         # Of segments, those with so many users in both experiments.
         enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= request.min_users
         keys = [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == sch.EVERYONE]
-        paired = np.full(len(keys), request.design == PAIRED)
-        if request.design == "auto":
+        # Lists of different users cannot be the same.
+        paired = np.full(len(keys), request.only_changed or request.design == PAIRED)
+        if request.design == "auto" and not request.only_changed:
             # All segments of a pair follow its users as a whole.
             everyone = [key._replace(segment=sch.EVERYONE) for key in keys]
             n, shared = (sums["n"] for sums in totals.sides("arm", everyone)), totals.of("pair", everyone)["both"]
@@ -270,8 +271,7 @@ class Compared:
             levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
         alone = levels == alpha
         both = self.at(np.where(alone, self.request.confidence, 1 - levels))
-        plain = self.deciding, self.deciding_relative
-        pairs = zip(plain, both, strict=True)
+        pairs = zip((self.deciding, self.deciding_relative), both, strict=True)
         test, relative = (old.where(alone, st.with_decision(new, self.decided)) for old, new in pairs)
         return test, relative
 
@@ -436,8 +436,7 @@ class Compared:
 def testable(arms: Sequence[st.Sums]) -> st.Bools:
     """(g,) whether two experiments can be compared, by their sums: without any relevant item there is nothing to."""
     sound = [(sums["n"] > 0) & (sums["beyond"] == 0) for sums in arms]
-    hits = arms[0]["with_relevant"] + arms[1]["with_relevant"]
-    return np.asarray(sound[0] & sound[1] & (hits > 0))
+    return np.asarray(sound[0] & sound[1] & (arms[0]["with_relevant"] + arms[1]["with_relevant"] > 0))
 
 
 def _rounding(of: st.Moments) -> st.Floats:

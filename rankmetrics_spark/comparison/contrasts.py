@@ -139,7 +139,7 @@ def triggered(rows: Compared) -> tuple[st.Floats, ...]:
 
 @reg.statistic(sch.SHARE_CHANGED, *sch.DILUTED, needs="chosen")
 def diluted(rows: Compared) -> tuple[st.Floats, ...]:
-    """With `only_changed`, share of the users of both whose lists differ: the row tests these. And the effect over all
+    """With the first, share of the users of both whose lists differ: the row tests these. And the effect over all
     users of both, to which the others add 0: `difference` times that share, with the paired t interval of these
     differences and zeros, at `confidence`. With `trigger`, the same over all users of the two who have a value, with
     Welch's t and the delta method; no interval where that of `difference` is not one by t.

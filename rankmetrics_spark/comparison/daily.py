@@ -133,8 +133,7 @@ def add_days(totals: ms.Totals, days: UserDays, request: cfg.Comparison, start: 
         # What the users of each experiment had before the start, in whatever experiment they were then.
         past = days.where(earlier)
         user = past.rows.user
-        group = _runs(user[1:] != user[:-1], len(user))
-        means, relevant = past.means(group)
+        means, relevant = past.means(_runs(user[1:] != user[:-1], len(user)))
         last_of_user = np.full(len(past.rows.keys), -1)
         last_of_user[user] = np.arange(len(user))
         first = first_places(period.own)
@@ -160,8 +159,7 @@ def _add_states(totals: ms.Totals, days: UserDays, request: cfg.Comparison) -> N
     n = len(dates)
     # A user of two experiments has a state of both on the days of either.
     event = np.unique(user * n + t.reshape(-1))
-    first = first_places(own)
-    pairs_of_user = np.bincount(user[first], minlength=len(days.rows.keys))
+    pairs_of_user = np.bincount(user[first_places(own)], minlength=len(days.rows.keys))
     repeats = pairs_of_user[event // n]
     start_of_user = np.concatenate([[0], np.cumsum(pairs_of_user)[:-1]])
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)

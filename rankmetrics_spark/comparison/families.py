@@ -53,10 +53,9 @@ class Question:
     @classmethod
     def of(cls, request: Comparison, table: tables.UserTable) -> Question:
         """A comparison of these users, with the design, the correction and the cluster that follow from the rest."""
-        # Without the users of both experiments there is nothing to pair; lists of different users cannot be the same.
-        design = "paired" if request.only_changed else request.design
-        if request.shared_users == "drop" or table.trigger is not None:
-            design = "independent"
+        # Without the users of both experiments there is nothing to pair.
+        alone = request.shared_users == "drop" or table.trigger is not None
+        design = "independent" if alone else request.design
         correction = "bonferroni" if request.simultaneous else request.correction
         # The flag keeps the name that it has in the log.
         flag = request.trigger or table.trigger

@@ -319,8 +319,7 @@ def _different_triggering(rows: Compared, i: int) -> str:
     for name in names:
         key = ms.Key("arm", "", name, EVERYONE, rows.keys[i].metric)
         shown = rows.totals.count(key) + rows.totals.count(key._replace(kind="untriggered"))
-        assigned = rows.assigned.get(name, 0)
-        table.append([shown, max(assigned - shown, 0)])
+        table.append([shown, max(rows.assigned.get(name, 0) - shown, 0)])
     p = fisher_exact(table).pvalue
     if p >= SMALL_RATIO_P:
         return ""

@@ -233,8 +233,7 @@ def _slopes(kind: str, slopes: ms.Totals, points: compared.Compared, doubts: Dou
     over = "lists" if kind == daily.SLOPE else "users"
     request = replace(points.request, mean_over=over, looks="one", cuped=None)
     plain = replace(points.question, request=request, earlier=False, days=None)
-    sums = slopes.sides("arm", keys), slopes.of("pair", keys)
-    rows = compared.Compared(slopes, plain, keys, *sums, paired)
+    rows = compared.Compared(slopes, plain, keys, slopes.sides("arm", keys), slopes.of("pair", keys), paired)
     slope = rows.estimate if kind == daily.SLOPE else _between(rows)
     n, alpha, known = len(keys), 1 - request.confidence, (~np.isnan(slope.p_value)).tolist()
     base, mean = (each[places] for each in means(points))

@@ -249,8 +249,7 @@ def comparisons(
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
     _refuse_nothing(comparison)
-    beside = {"before": table.before, "dates": table.days}
-    given = (name for name, value in beside.items() if value is not None)
+    given = (name for name, value in {"before": table.before, "dates": table.days}.items() if value is not None)
     cfg.check_machine(comparison, bool(tables.machine_columns(table)), *given)
     partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.

@@ -96,8 +96,7 @@ def mean_intervals(totals: Totals, confidence: float) -> dict[str, Any]:
     for i, key in enumerate(keys):
         replicates = totals.replicates(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not beyond[i]:
-            part = slice(i, i + 1)
-            bounds = interval(replicate_means(replicates)[None], moments.mean[part], confidence)
+            bounds = interval(replicate_means(replicates)[None], moments.mean[slice(i, i + 1)], confidence)
             low[i], high[i] = (bound[0] for bound in bounds)
     return _names(keys) | {"bootstrap_ci_low": low, "bootstrap_ci_high": high}
 

@@ -329,8 +329,7 @@ def hash_of_lists(table: UserTable) -> str:
     needed = max(map(cut_of, table.metrics))
     if fits := [cut for cut in cuts if cut >= needed]:
         return f"bigint({cuts[min(fits)]}) AS {LISTS_HASH}"
-    column = list_hash(None if math.isinf(needed) else int(needed))
-    raise InputError(said("no_hash_column", column=column))
+    raise InputError(said("no_hash_column", column=list_hash(None if math.isinf(needed) else int(needed))))
 
 
 def _earlier_means(table: UserTable, keys: Sequence[str], prefix: str) -> DataFrame:

@@ -103,8 +103,7 @@ def check_tests(comparison: Comparison, options: Options) -> None:
         ConfigError: Names the key.
     """
     check_machine(comparison, options.machine)
-    given = vars(options) | vars(comparison)
-    fd.check_rules("tests", given, comparison.paths_of_fields())
+    fd.check_rules("tests", vars(options) | vars(comparison), comparison.paths_of_fields())
     for name, own in comparison.tests.items():
         try:
             compared = of_test(comparison, name)

@@ -60,8 +60,7 @@ def is_number(text: str) -> bool:
 
 def opened(file: Path) -> TextIO:
     """The lines of a file, which may be compressed or begin with a byte order mark."""
-    opener = gzip.open if file.suffix == ".gz" else open
-    return cast(TextIO, opener(file, "rt", encoding="utf-8-sig"))
+    return cast(TextIO, (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig"))
 
 
 def _head(file: Path) -> list[str]:
@@ -79,8 +78,7 @@ def rows_of_trec(lines: Iterable[str], format: str) -> Iterator[list[str]]:
     last = NUMBER_AT[format]
     for words in map(str.split, lines):
         is_comment = words[:1] and words[0].startswith("#") and not (last < len(words) and is_number(words[last]))
-        heads = HEADS[format].items()
-        is_head = all(n < len(words) and letters(words[n]) in names for n, names in heads)
+        is_head = all(n < len(words) and letters(words[n]) in names for n, names in HEADS[format].items())
         if words and not is_comment and not is_head:
             yield words
 

@@ -376,8 +376,7 @@ def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
                 raise err.ConfigError(f"{path}.{name}: {err.unknown('key', name, roles)}")
             if role in columns:
                 raise err.ConfigError(f"{path}: '{role}' and '{roles[role]}' mean the same; allowed: one of the two")
-            null = column is None and role in nullable
-            columns[role] = None if null else text(f"{path}.{name}", column)
+            columns[role] = None if column is None and role in nullable else text(f"{path}.{name}", column)
         return columns
 
     return read

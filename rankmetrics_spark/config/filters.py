@@ -142,8 +142,7 @@ def tokens(path: str, sql: str) -> Iterator[Token]:
         match = _TOKEN.match(sql, at)
         kind = match.lastgroup if match else None
         if match is None or kind is None or kind == "refused":
-            part = match[0] if match else sql[at]
-            raise ConfigError.of("no_token", path=path, part=_cut(part), at=at + 1)
+            raise ConfigError.of("no_token", path=path, part=_cut(match[0] if match else sql[at]), at=at + 1)
         if kind == "quoted":
             yield Token(kind, match[0][1:-1].replace("``", "`").lower(), at, match.end())
         elif kind != "space":

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark.engines import machine, sail
-from rankmetrics_spark.engines.sessions import LOG_LEVEL
+from rankmetrics_spark.engines import machine, sail, sessions
 from rankmetrics_spark.engines.spark import connect_session, local_session, local_settings
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, first_sentence, lost_engine
 
@@ -123,7 +122,7 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
 
             builder = SparkSession.builder.appName("rankmetrics")
             if level := _log_level(choice.settings):
-                builder = builder.config(LOG_LEVEL, level)
+                builder = builder.config(sessions.LOG_LEVEL, level)
             spark = builder.getOrCreate()
         else:
             conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
@@ -237,7 +236,7 @@ def _java_system() -> Any:
 def _log_level(settings: Mapping[str, str]) -> str | None:
     """The level of Spark's log in a job of spark-submit: off, like that of local sessions, unless somebody says one."""
     with suppress(Exception):  # classes of py4j
-        return settings.get(LOG_LEVEL) or (None if _java_system().getProperty(LOG_LEVEL) else "OFF")
+        return settings.get(sessions.LOG_LEVEL) or (None if _java_system().getProperty(sessions.LOG_LEVEL) else "OFF")
     return None
 
 

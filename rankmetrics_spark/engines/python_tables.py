@@ -16,9 +16,7 @@ import pyarrow.parquet
 from pyspark import __version__ as client_version
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.engines.choice import session_in_use
-from rankmetrics_spark.engines.sessions import is_laptop, own_errors, sail_path, temporary_folder
-from rankmetrics_spark.engines.tables import with_fields, with_typed_nulls
+from rankmetrics_spark.engines import choice, sessions, tables
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:
@@ -76,15 +74,15 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
     if _module_of(value).startswith("pyspark.pandas") and hasattr(value, "to_spark"):
         return value.to_spark()  # type: ignore[no-any-return]
     table = _arrow(value, name, needed)
-    return arrow_in(beside.sparkSession if _is_spark_table(beside) else session_in_use(), table)
+    return arrow_in(beside.sparkSession if _is_spark_table(beside) else choice.session_in_use(), table)
 
 
 def arrow_in(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return a table of Arrow as a DataFrame of a session."""
-    if is_laptop(spark) and table.nbytes > _MANY_BYTES:
-        file = temporary_folder("tables") / f"{uuid4().hex}.parquet"
+    if sessions.is_laptop(spark) and table.nbytes > _MANY_BYTES:
+        file = sessions.temporary_folder("tables") / f"{uuid4().hex}.parquet"
         pyarrow.parquet.write_table(table, file)
-        return spark.read.parquet(sail_path(str(file)))
+        return spark.read.parquet(sessions.sail_path(str(file)))
     from pyspark.sql.pandas.types import from_arrow_schema
 
     # Without a schema, times without a zone are instants of the session's zone, which fails where clocks are set back.
@@ -107,8 +105,8 @@ def table_of(
         beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
     """
     names = [*filter(None, columns)]
-    table = with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
-    return with_typed_nulls(table, table.schema)
+    table = tables.with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
+    return tables.with_typed_nulls(table, table.schema)
 
 
 def column_names(*names: str | None) -> frozenset[str]:
@@ -123,7 +121,7 @@ def column_names(*names: str | None) -> frozenset[str]:
 
 def python_table(table: DataFrame, library: Library) -> Any:
     """Collect a table, whatever its size, as a DataFrame of pandas or polars."""
-    with own_errors():
+    with sessions.own_errors():
         rows: Any = table.toPandas() if client_version.startswith("3.") else table.toArrow()
     if client_version.startswith("3."):
         return rows if library == "pandas" else _polars().from_pandas(rows)
@@ -184,7 +182,7 @@ def _result_class(kind: Any) -> type:
 def _with_own_errors(action: Callable[..., Any], then: Callable[[Any], Any] = lambda each: each) -> Callable[..., Any]:
     @wraps(action)
     def run(*arguments: Any, **options: Any) -> Any:
-        with own_errors():
+        with sessions.own_errors():
             result = action(*arguments, **options)
         return _each(result) if isinstance(result, Iterator) else then(result)
 
@@ -192,7 +190,7 @@ def _with_own_errors(action: Callable[..., Any], then: Callable[[Any], Any] = la
 
 
 def _each(rows: Iterator[Any]) -> Iterator[Any]:
-    with own_errors():
+    with sessions.own_errors():
         yield from rows
 
 

@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from rankmetrics_spark.config import local_path
-from rankmetrics_spark.doors import settings_of
+from rankmetrics_spark import config as cfg, doors, words
 from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
-from rankmetrics_spark.words import bound
 
 if os.name == "posix":
     import fcntl
@@ -113,8 +111,7 @@ def in_order(
 
     if engine_of(rows.sparkSession) != "sail":
         return rows.repartition(*keys).sortWithinPartitions(*order)
-    window = Window.partitionBy(*(blocks or keys)).orderBy(*order)
-    return rows.withColumn(ORDER, F.row_number().over(window))
+    return rows.withColumn(ORDER, F.row_number().over(Window.partitionBy(*(blocks or keys)).orderBy(*order)))
 
 
 def sail_path(path: str) -> str:
@@ -123,7 +120,7 @@ def sail_path(path: str) -> str:
     >>> sail_path("/out/runs[1]"), sail_path("s3://bucket/out")
     ('file:///out/runs%5B1%5D', 's3://bucket/out')
     """
-    folder = local_path(path)
+    folder = cfg.local_path(path)
     return path if folder is None else Path(os.path.abspath(folder)).as_uri()
 
 
@@ -208,7 +205,7 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
             functions = [*map(inherit, functions)]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:
-        futures = [*map(pool.submit, map(bound, functions))]
+        futures = [*map(pool.submit, map(words.bound, functions))]
         wait(futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -218,11 +215,11 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
 # ---- settings of a run
 
 #: Settings of every run.
-SETTINGS_OF_RUNS = settings_of(__name__, "runs")
+SETTINGS_OF_RUNS = doors.settings_of(__name__, "runs")
 #: Setting of Spark's log, which a session has to start with; a running one goes on without it.
 LOG_LEVEL = "spark.log.level"
 #: Settings that a run in the layout ``rows`` has instead.
-SETTINGS_OF_ROWS = settings_of(__name__, "rows")
+SETTINGS_OF_ROWS = doors.settings_of(__name__, "rows")
 
 
 @contextmanager

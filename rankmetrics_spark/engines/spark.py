@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from rankmetrics_spark.doors import settings_of, text_of
-from rankmetrics_spark.engines import machine
-from rankmetrics_spark.engines.sessions import temporary_folder
+from rankmetrics_spark.engines import machine, sessions
 from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ def cache_folder() -> Path:
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 return path
-    return temporary_folder("cache")
+    return sessions.temporary_folder("cache")
 
 
 def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:

@@ -19,15 +19,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, functions as F, types as T
 from pyspark.sql.pandas.functions import pandas_udf
 
+from rankmetrics_spark import layouts as lay, words
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.schemas import USER, quoted
-from rankmetrics_spark.words import about, bound, unit_now
 
 #: Column -> (n,) array for the n rows of a batch; NaN becomes null.
 Computed: TypeAlias = Mapping[str, npt.NDArray[Any]]
 Batches: TypeAlias = Iterable[pa.RecordBatch]
-Body: TypeAlias = Callable[[Arrays], Iterable[Computed]]
+Body: TypeAlias = Callable[[lay.Arrays], Iterable[Computed]]
 #: Column -> its type in SQL, one of those of ``_ARROW``.
 Kinds: TypeAlias = Mapping[str, str]
 _ARROW = {"string": pa.string(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64()}
@@ -60,23 +59,22 @@ class Step:
 def in_one_step(table: DataFrame, body: Callable[[Batches], Iterator[pa.RecordBatch]], kinds: Kinds) -> DataFrame:
     """Apply a Python function to all rows of a small table, such as sums by key, in one partition."""
     # At once, so that its texts are made where the words of ``bound`` hold.
-    return table.repartition(1).mapInArrow(bound(lambda batches: iter([*body(batches)])), schema_text(kinds))
+    return table.repartition(1).mapInArrow(words.bound(lambda batches: iter([*body(batches)])), schema_text(kinds))
 
 
 def with_unit(users: DataFrame, unit: str) -> DataFrame:
     """A table of users that knows what one of them stands for, as long as it has this column; see ``unit_of``."""
-    is_said = unit == "user" or USER not in users.columns
-    return users if is_said else users.withMetadata(USER, {"unit": unit})
+    return users if unit == "user" or USER not in users.columns else users.withMetadata(USER, {"unit": unit})
 
 
 def unit_of(*tables: Any) -> str:
     """What one user of these tables stands for; what holds now where none of them knows it."""
     columns = (each for table in tables for each in getattr(getattr(table, "schema", None), "fields", ()))
-    return next((each.metadata["unit"] for each in columns if "unit" in (each.metadata or ())), unit_now())
+    return next((each.metadata["unit"] for each in columns if "unit" in (each.metadata or ())), words.unit_now())
 
 
 #: For functions whose texts are about what one user of their table stands for.
-told_as_read = about(lambda *tables, **more: unit_of(*tables[:1], *more.values()))
+told_as_read = words.about(lambda *tables, **more: unit_of(*tables[:1], *more.values()))
 
 
 def beside(rows: DataFrame, others: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -136,7 +134,7 @@ def _run_beside(batches: Batches, body: Body, kept: Sequence[str]) -> Iterator[p
                 yield pa.RecordBatch.from_arrays([*(columns[name] for name in kept), *made], [*kept, *results])
 
 
-def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
+def struct_udf(body: Callable[[lay.Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
     """Return a pandas UDF with a struct as result; call it with one column per name in ``inputs``."""
     names = tuple(inputs)
 

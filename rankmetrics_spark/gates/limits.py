@@ -284,10 +284,9 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
     """Hold the difference of the deciding test, or a bound of it, against the limits; and the test, if asked for."""
     found = fd.Finding.of(row)
     limits = (
-        ("max_drop", gate.max_drop, "difference", found.shown, found.tested, "{:.4f}", "{:g}"),
-        ("max_relative_drop", gate.max_relative_drop, "relative difference", found.shown_share, found.tested_share,
-         "{:.2%}", "{:.2%}"),
-    )  # fmt: skip
+        ("max_drop", gate.max_drop, "difference", found.shown, found.tested),
+        ("max_relative_drop", gate.max_relative_drop, "relative difference", found.shown_share, found.tested_share),
+    )
     pair = f"{found.candidate} against {found.baseline}"
     if gate.trusted:
         doubt = found.doubt
@@ -300,7 +299,7 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
         status: sch.Status = sch.FAIL if doubt else sch.OK
         yield sch.Check("trusted", status, sentence, found.candidate, segment=gate.segment, metric=str(gate.metric))
     before, after = found.means
-    for name, limit, what, shown, tested, style, allowed in limits:
+    for name, limit, what, shown, tested in limits:
         if limit is None:
             continue
         # Relative to a negative mean, a drop is positive.
@@ -320,12 +319,12 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
         drop = -sign * value
         falls = (drop >= 0) == (_sign(gate) > 0)
         moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
-        size = style.format(abs(drop))
+        size, limit_text = f"{abs(drop):.4f}", f"{limit:g}"
+        if tested is found.tested_share:
+            size, limit_text = (f"{100 * each:.2f} %" for each in (abs(drop), limit))
         # With CUPED or strata, and for a bound, the two means do not add up to the difference.
         if gate.on == "point" and not found.adjusted_by and before is not None and after is not None:
             size += f" ({before:.3f} → {after:.3f})"
-        size = size.replace("%", " %")
-        limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
         against = f"{moved} {size} against {found.baseline}{found.among}"
@@ -350,5 +349,5 @@ def _row_of_gate(
 
 def _label(gate: Gate) -> str:
     """What people call the metric, with the segment."""
-    label = gate.metric.headline.removeprefix("mean ")
+    label = fd.label_of(gate.metric)
     return label if gate.segment == sch.EVERYONE else f"{label} in {gate.segment}"

@@ -163,7 +163,7 @@ class StoredDay:
         if self.before.assignments and sch.ERASED in self.record:
             yield "assignments say who is in which test, and may hold users who were erased"
         if plan.columns.list_hash != before.columns.list_hash:
-            yield "only_changed hashes items down to the largest cut-off, which is another one"
+            yield err.said("hashed_deeper")
         # Where nothing repeats or is tied, its order does not depend on the convention.
         needs = {"duplicates": "repeated", "ties": "tied", "ap_ties": "tied", "ndcg_ties": "tied"}
         read = [name for name, count in needs.items() if self._has(count)]

@@ -424,8 +424,7 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: mx.Ints) ->
     top = np.maximum.reduceat(ranks, starts)
     bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
     octets = np.ascontiguousarray(bits).view(np.uint8).reshape(-1, 8)
-    n_bits = np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64)
-    distinct = (top <= MASK_RANKS) & (n_bits == counts)
+    distinct = (top <= MASK_RANKS) & (np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64) == counts)
     mask[lists] = ~distinct
     unsure = ~distinct & (top == counts) & (counts <= LONGEST)
     if unsure.any():

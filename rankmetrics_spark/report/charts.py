@@ -39,8 +39,7 @@ def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
         title: Of the chart.
     """
     is_one = len({row["cut"] for row in rows}) == 1
-    plain = charts()["oneCutoff" if is_one else "cutoffs"]
-    text = titled(json.dumps(plain))
+    text = titled(json.dumps(charts()["oneCutoff" if is_one else "cutoffs"]))
     for name, colour in LIGHT.items():
         # Only a page has the CSS variables.
         text = text.replace(f"var(--{name})", colour)

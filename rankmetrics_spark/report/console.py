@@ -226,7 +226,7 @@ LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"
 # ---- the lines below the table
 
 
-def accounting(record: Mapping[str, Any]) -> list[str]:
+def accounting(record: Mapping[str, Any]) -> list[words.Fact]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
     rows, experiments = record["rows"], record["experiments"]
     # The tables above these lines are about the period.
@@ -239,7 +239,7 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     weak = ("beyond_judgements", *["judged_rate"] * ("unjudged_rate" in quality.get("overall", {})))
     judged = trust.judged(figures.Figures((), record=record))
     said = dict.fromkeys(check.sentence for check in judged if check.status == sch.WARN and check.name in weak)
-    lines += [f"warning: {sentence.rstrip('.')}" for sentence in said]
+    lines += [words.Fact(f"warning: {sentence.rstrip('.')}", "warn") for sentence in said]
     with_ties = {name: counts for name, counts in experiments.items() if counts["tied"]}
     tied = [f"{name} {sch.share(counts['tied'] / counts['evaluated'])}" for name, counts in with_ties.items()]
     hint = "(rankmetrics conventions shows what their order can change)"
@@ -252,12 +252,12 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         if value or before.get(name)
     ]
     lines += [f"quality: {', '.join(rates)}"] if rates else []
-    lines += [f"warning: {warning}" for warning in quality.get("warnings", [])]
+    lines += [words.Fact(f"warning: {warning}", "warn") for warning in quality.get("warnings", [])]
     if record.get("engine") == "sail":
         lines.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     lines += [f"note: {note}" for note in record.get("notes", [])]
-    lines += [f"warning: {sentence}" for sentence in record.get("warnings", [])]
-    return [*map(err.printable, lines)]
+    lines += [words.Fact(f"warning: {sentence}", "warn") for sentence in record.get("warnings", [])]
+    return [words.Fact(err.printable(line), getattr(line, "level", "ok")) for line in lines]
 
 
 def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:

@@ -103,8 +103,7 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    compared = fd.findings(rows)
-    sentences = correction_once(verdict_of(rows), compared)
+    sentences = correction_once(verdict_of(rows), fd.findings(rows))
     verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
     texts = terminal.comparison_texts(terminal.of_comparisons(rows))[:MOST_COMPARED]
     table = _table(formats.grid_of(texts, terminal.OF_NAMES), MOST_COMPARED)

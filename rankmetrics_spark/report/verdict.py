@@ -297,7 +297,7 @@ def part_of_error(found: fd.Finding) -> str:
     # Of several comparisons, the correction for their number says why.
     if found.n_comparisons != 1 or not p or adjusted is None or not p * (1 + 1e-6) < adjusted < 1:
         return ""
-    family = f"{found.family}".replace("all but primary", "all but primary metrics")
+    family = f"{found.family} metrics" if found.family == "all but primary" else found.family
     return f", as {family} have {sch.share(p / adjusted)} of the error"
 
 

@@ -132,8 +132,7 @@ def _sums_of_batches(batches: eng.Batches, what: Summands, table: eng.SumTable) 
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
             for keys, sums in _sums_of_batch(columns, what, _ways(batch, what)):
-                nulls = (pa.nulls(len(sums), batch.column(name).type) for name in more)
-                yield table.batch(keys, sums, *nulls)
+                yield table.batch(keys, sums, *(pa.nulls(len(sums), batch.column(name).type) for name in more))
 
 
 def _ways(batch: pa.RecordBatch, what: Summands) -> Ways:

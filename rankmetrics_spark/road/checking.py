@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row, functions as F, types as T
 
-from rankmetrics_spark import schemas as sch
+from rankmetrics_spark import errors as err, schemas as sch
 from rankmetrics_spark.engines import REAL, TIMES, as_number, as_text, check_unambiguous, engine_of, few_rows
-from rankmetrics_spark.errors import InputError, said, unknown
 from rankmetrics_spark.schemas import ColumnMap
 
 NUMBERS = (T.NumericType, T.BooleanType)
@@ -129,7 +128,7 @@ def micros(column: str, kind: T.DataType, zone: str, what: str = "impressions", 
     if isinstance(kind, (T.IntegerType, T.LongType)):
         return _since_1970(f"bigint({column})")
     if not isinstance(kind, (T.StringType, *TIMES)):
-        raise InputError.of("no_time", name=name, what=what, kind=kind.simpleString())
+        raise err.InputError.of("no_time", name=name, what=what, kind=kind.simpleString())
     text = f"trim(string({column}))"
     local = f"try_cast(concat({text}, 'Z') AS timestamp)"
     local = local if zone == "UTC" else f"to_utc_timestamp({local}, {literal(zone)})"
@@ -166,7 +165,7 @@ def renamed(table: DataFrame, mapping: ColumnMap, names: Sequence[str], what: st
     for name in names:
         source = mapping.get(name, name)
         if source is not None and source not in table.columns:
-            hint = said("requests_as_users") if name == sch.USER and what == "impressions" else ""
+            hint = err.said("requests_as_users") if name == sch.USER and what == "impressions" else ""
             if name == sch.POSITION and what == "impressions":
                 score = mapping.get(sch.SCORE)
                 by = f"rank_by='score' ranks by the column '{score}'"
@@ -176,7 +175,7 @@ def renamed(table: DataFrame, mapping: ColumnMap, names: Sequence[str], what: st
             if mark:
                 hint = f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them"
             none = f"the {what} have no column for {_spoken(name, source)}"
-            raise InputError(f"{none}: {unknown('column', source, columns)}{hint}")
+            raise err.InputError(f"{none}: {err.unknown('column', source, columns)}{hint}")
         if source is not None:
             check_unambiguous(table, source, what)
         expressions.append(f"{source_of(mapping, name)} AS {name}")
@@ -193,7 +192,7 @@ def renamed(table: DataFrame, mapping: ColumnMap, names: Sequence[str], what: st
         if not isinstance(each, allowed):
             source = mapping.get(name, name)
             found = f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}"
-            raise InputError(f"{found}; it must be {types}")
+            raise err.InputError(f"{found}; it must be {types}")
     return table.selectExpr(*expressions)
 
 

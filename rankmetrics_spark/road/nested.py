@@ -348,8 +348,7 @@ class _Reading:
             distinct = "true" if self.at_once else f"size(array_distinct({ranks})) = {size}"
             may_repeat = f"coalesce({size} > 0 AND NOT (({few}) AND {distinct}), false)"
             lists = lists.selectExpr("*", f"{may_repeat} AS {sch.RANK_MAY_REPEAT}")
-            relevant = f"filter({_SOUND}, {_ELEMENT} -> {item.typed(_RELEVANT)})"
-            chosen = self.each(relevant, self.entry(item))
+            chosen = self.each(f"filter({_SOUND}, {_ELEMENT} -> {item.typed(_RELEVANT)})", self.entry(item))
             counts[sch.ENTRIES] = f"CASE WHEN {sch.RANK_MAY_REPEAT} THEN {counts[sch.ENTRIES]} ELSE {chosen} END"
         described_by = [*columns.of_user, *[sch.MIXED] * bool(columns.segments), *columns.timed]
         for name in counts if self.at_once else ():

@@ -53,8 +53,7 @@ class Plan:
     @property
     def public_cluster(self) -> str | None:
         """The column of the cluster in ``user_metrics``."""
-        own = self._described.get(sch.CLUSTER_OF_USER)
-        return own or self.public_segments.get(self.options.cluster or "")
+        return self._described.get(sch.CLUSTER_OF_USER) or self.public_segments.get(self.options.cluster or "")
 
     @property
     def public_trigger(self) -> str | None:

@@ -12,15 +12,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
 
-from rankmetrics_spark import schemas as sch
-from rankmetrics_spark.config import Comparison, Config, Options
+from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch
 from rankmetrics_spark.engines import AnyTable, Step, beside, engine_of, few_rows, table_of
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, Layout, recheck_of
-from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation as agg, checking, nested as nst, ranking, scoring
 from rankmetrics_spark.road.assignments import Assigned, AssignmentCounts, Keep, with_assignments
-from rankmetrics_spark.road.checking import JudgementCounts, checked_rows
 from rankmetrics_spark.road.events import Timed, event_counts, flattened
 from rankmetrics_spark.road.labels import LabelCounts, label_counts, of_both, split_labels
 from rankmetrics_spark.road.plan import Plan, make_plan
@@ -61,13 +58,13 @@ class Tables:
         cls,
         impressions: AnyTable,
         judgements: AnyTable | None,
-        options: Options,
-        conventions: Sequence[Convention] = (),
+        options: cfg.Options,
+        conventions: Sequence[mx.Convention] = (),
         keep: Keep | None = None,
         events: AnyTable | None = None,
         day: str | None = None,
         assignments: AnyTable | None = None,
-        compared: Comparison | None = None,
+        compared: cfg.Comparison | None = None,
         machine: AnyTable | None = None,
     ) -> Tables:
         """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
@@ -94,8 +91,7 @@ class Tables:
             judgements, rated = split_labels(judgements, apart, options)
         schema, assigned = None if judgements is None else judgements.schema, None
         if assignments is not None:
-            stored = keep or (lambda rows, name: rows)
-            asked = (options, compared or Comparison(), day, stored)
+            asked = (options, compared or cfg.Comparison(), day, keep or (lambda rows, name: rows))
             options, assigned = with_assignments(impressions, assignments, *asked)
         timed_lists = assigned is not None and assigned.asked.timed
         plan = make_plan(options, impressions.schema, schema, conventions, timed_lists)
@@ -104,7 +100,7 @@ class Tables:
             raise ConfigError.of("population_of_assignments", at=options.path_of("convention"), population=population)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema, lists is not None)
         text, pools = options.text_numbers, None
-        rows = checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
+        rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
             reads_intents = plan.scoring.judged_intents
@@ -115,7 +111,7 @@ class Tables:
         return cls(plan, rows, judgements, pools, keep, lists, timed, states, assigned)
 
     @classmethod
-    def of_config(cls, config: Config, inputs: Mapping[str, Any], keep: Keep | None = None) -> Tables:
+    def of_config(cls, config: cfg.Config, inputs: Mapping[str, Any], keep: Keep | None = None) -> Tables:
         """The evaluation that a config describes, over the tables of its sections; see ``of``."""
         log, judged, machine = (inputs[name] for name in ("source", "judgements", "machine_judgements"))
         asked: dict[str, Any] = {"day": config.evaluation_date, "compared": config.comparison, "keep": keep}
@@ -216,8 +212,7 @@ class Tables:
         """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
         plan = self.plan
         if self.nested is not None:
-            names = checking.read_of(plan.columns)
-            kinds = checking.kinds_of(self.nested.rows, plan.mapping, names)
+            kinds = checking.kinds_of(self.nested.rows, plan.mapping, checking.read_of(plan.columns))
             return nst.packed(self.nested, plan, kinds)
         if plan.engine == "sail":
             return ranking.packed_sound(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
@@ -404,13 +399,13 @@ class Tables:
         return self._of_no_arm(checking.as_quarantined(repeats, self.plan.columns))
 
     @cached_property
-    def judgement_counts(self) -> JudgementCounts | None:
+    def judgement_counts(self) -> checking.JudgementCounts | None:
         """What was counted of the judgements; None without judgements. The first look starts a job."""
         if self.judgements is None:
             return None
         plan = self.plan
         text, intents = plan.options.text_numbers, plan.scoring.judged_intents
-        return JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
+        return checking.JudgementCounts.of(self.judgements, plan.judgement_mapping, text, intents)
 
     @cached_property
     def _labels(self) -> tuple[LabelCounts | None, str | None]:
@@ -511,6 +506,5 @@ def _with_percentiles(means: DataFrame, users: UserRows, plan: Plan) -> DataFram
     request = agg.Percentiles(plan.options.percentiles, plan.options.confidence)
     if not request.percentiles:
         return means
-    counts = users.added(agg.value_counts, plan)
-    table = agg.percentiles_of(counts, plan.scoring.conventions, request)
+    table = agg.percentiles_of(users.added(agg.value_counts, plan), plan.scoring.conventions, request)
     return beside(means, table, (sch.EXPERIMENT, sch.SEGMENT, sch.METRIC, sch.CONVENTION_HASH))

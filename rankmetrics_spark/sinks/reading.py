@@ -217,8 +217,7 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "
 
 def live(rows: DataFrame, pointers: Pointers) -> DataFrame:
     """The rows that the pointers name, as Spark reads them from files."""
-    run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
-    return rows.where(_is_current(run, pointers))
+    return rows.where(_is_current(F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1), pointers))
 
 
 def _is_current(run: Column, pointers: Pointers) -> Column:

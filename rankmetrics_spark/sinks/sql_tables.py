@@ -257,14 +257,12 @@ class CatalogSchema(SqlTables):
     def record(self, record: Mapping[str, Any]) -> str:
         """Append the run record as one row to the table ``runs``; return the name of that table."""
         row = [(self.run_id, str(record[DATE]), pt.as_json(record))]
-        rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
-        self._write_rows("runs", rows)
+        self._write_rows("runs", self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string"))
         return self.name_of("runs")
 
     def refuse(self, run: str, checks: pa.Table) -> None:
         """Append what was checked by a run that published nothing to a table, with its run."""
-        rows = pt.rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run))
-        self._write_rows(REFUSED, rows)
+        self._write_rows(REFUSED, pt.rows_of_arrow(self.spark, checks).withColumn("run", F.lit(run)))
 
     def _write_rows(self, table: str, rows: DataFrame, replaced: Column | None = None) -> None:
         """Add rows to a table, which is made if needed, or put them in place of others."""
@@ -337,8 +335,7 @@ def replace_rows(tables: SqlTables, written: pt.Written) -> None:
     if old is None:
         if not partitions.filled:
             return
-        of_date = (*OF_DATES, *(SMALL_TABLES if tables.by_date else ()))
-        keys = (DATE,) if written.table in of_date else PARTITION
+        keys = (DATE,) if written.table in (*OF_DATES, *(SMALL_TABLES if tables.by_date else ())) else PARTITION
         old = create_table(name, tables.format, rows.withColumn(DATE, F.col(DATE).cast("date")), keys)
     # The owner of a table, or an earlier version, may have made it with texts, or without this column.
     kind = {field.name.lower(): field.dataType for field in old.schema.fields}.get(DATE, T.DateType())

@@ -29,8 +29,7 @@ Counts: TypeAlias = Mapping[Any, Mapping[str, Any]]
 def store_of(spark: SparkSession, sink: cfg.Sink, run_id: str, settings: Mapping[str, str] | None = None) -> pt.Store:
     """The store that a config describes."""
     if eng.engine_of(spark) == "sail" and (sink.format != "parquet" or cfg.local_path(sink.path or "") is None):
-        location = sink.table or sink.path
-        raise err.OutputError.of("not_written_by_sail", format=sink.format, location=location)
+        raise err.OutputError.of("not_written_by_sail", format=sink.format, location=sink.table or sink.path)
     if sink.table:
         return sql_tables.CatalogSchema(spark, sink.table, run_id, sink.format, sink.layout == "by_date")
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder

@@ -245,8 +245,7 @@ def read_json_lines(
         # Spark reads text as UTF-8 only.
         schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
         reader = spark.read.options(**lower_options, columnnameofcorruptrecord=UNREADABLE)
-        rows = reader.schema(schema).json(paths)
-        return named_after_files(rows, experiment)
+        return named_after_files(reader.schema(schema).json(paths), experiment)
     reader, whole_files = spark.read.options(**lower_options), lower_options.get("multiline", "").lower() == "true"
     lines = reader.text(list(paths), wholetext=whole_files)
     if len(lines.columns) > 1:
@@ -255,8 +254,7 @@ def read_json_lines(
         line_schema = T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])
         lines = reader.schema(line_schema).text(list(paths), wholetext=whole_files)
     # The first line of a file may start with a byte order mark.
-    has_mark = F.col(_LINE).startswith("\ufeff")
-    text = F.when(has_mark, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
+    text = F.when(F.col(_LINE).startswith("\ufeff"), F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
     lines = named_after_files(lines.withColumn(_LINE, text).where(F.col(_LINE).rlike(r"\S")), experiment)
     folders = [name for name in lines.columns if name != _LINE]
     own = T.StructType([field for field in fields if field.name not in folders])

@@ -75,8 +75,7 @@ def with_events(keywords: dict[str, Any], *more: str | None, log: str = "impress
     if keywords["events"] is None:
         return keywords
     options = cfg.Options.of(keywords | {"with_events": True})
-    names = (*options.columns.values(), *options.list, *more)
-    table = eng.table_of(keywords[log], log, names, _ROLES)
+    table = eng.table_of(keywords[log], log, (*options.columns.values(), *options.list, *more), _ROLES)
     table, options = road.shown_rows(table, options, keywords["events"])
     return keywords | {log: table, "columns": options.columns, "list": options.list}
 

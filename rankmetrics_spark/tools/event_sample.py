@@ -107,8 +107,7 @@ class AssignmentSample:
     @property
     def arms(self) -> dict[str, list[str]]:
         """Test, or an empty text -> its arms, a likely baseline first."""
-        rows = self.log.rows.assign(**{"": ""})
-        tests = rows.groupby(self.columns.get("test", ""))[self.columns["arm"]]
+        tests = self.log.rows.assign(**{"": ""}).groupby(self.columns.get("test", ""))[self.columns["arm"]]
         return {str(test): controls_first(map(str, arms.dropna().unique())) for test, arms in tests}
 
     def baselines(self, given: str | None) -> dict[str, str]:

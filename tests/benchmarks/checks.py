@@ -10,10 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
 from tests.benchmarks import observe
-from tests.benchmarks.peers import duckdb_same_work, ours, polars_same_work, same_work, spark_same_work
-from tests.benchmarks.peers.common import COLUMNS
-from tests.benchmarks.peers.ours import Values
-from tests.benchmarks.peers.same_work import Work
+from tests.benchmarks.peers import common, duckdb_same_work, ours, polars_same_work, same_work, spark_same_work
 from tests.helpers.dirty_logs import dirty_log, typed
 
 TOLERANCE = 1e-9
@@ -51,7 +48,7 @@ def plan(spark: SparkSession, path: str, rows: int) -> list[str]:
 # ---- the peers that do the same work, on a log with faulty and repeated rows
 
 SEEDS = range(40)
-OURS_DOES: dict[Work, dict[str, Any]] = {
+OURS_DOES: dict[same_work.Work, dict[str, Any]] = {
     same_work.DEFAULT: {},
     same_work.IGNORING: {"repeated_items": "ignore"},
     same_work.REAL_VALUED: {"relevance": "gain"},
@@ -79,11 +76,11 @@ def same_work_on_dirty_log(spark: SparkSession, folder: Path) -> list[str]:
     return wrong if faulty and repeated else [*wrong, "the dirty log is clean"]
 
 
-def left_out(rows: DataFrame, options: dict[str, Any]) -> Values:
+def left_out(rows: DataFrame, options: dict[str, Any]) -> ours.Values:
     """How many rows of each experiment are faulty, by reason."""
     given = {"relevance": "relevance"} | options
     columns = {"relevance": given.pop("relevance")}
-    result = evaluate(rows, metrics=COLUMNS, columns=columns, **given)
+    result = evaluate(rows, metrics=common.COLUMNS, columns=columns, **given)
     counted = result.quarantine.where("reason NOT IN ('duplicate_item', 'repeated_position')")
     actual = counted.selectExpr("experiment_id", "replace(reason, '_gain', '_relevance') AS reason")
     return {

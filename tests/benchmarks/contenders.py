@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.engines.spark import Java, launcher_home
 from tests.benchmarks import data, observe
-from tests.benchmarks.observe import Cost, Memory
 from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator, spark_same_work
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +36,8 @@ class Run:
     seconds: float
     cpu: float
     values: Values
-    cost: Cost
-    memory: Memory
+    cost: observe.Cost
+    memory: observe.Memory
     population: str = "all"
 
 
@@ -156,7 +155,7 @@ class OutOfProcess(Contender):
             answer = self._ask("run", path)
             cpu = answer["cpu"] + observe.cpu_seconds(self.server.pid) - before
         values = {(experiment, metric): value for experiment, metric, value in answer["values"]}
-        return Run(answer["seconds"], cpu, values, Cost(jobs=answer["jobs"]), memory, answer["population"])
+        return Run(answer["seconds"], cpu, values, observe.Cost(jobs=answer["jobs"]), memory, answer["population"])
 
     def _ask(self, what: str, path: str) -> dict[str, Any]:
         assert self.server and self.server.stdin and self.server.stdout

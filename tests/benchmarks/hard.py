@@ -17,11 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark import comparison as cmp, statistics as st
-from rankmetrics_spark.comparison import STATISTICS
+from rankmetrics_spark import comparison, comparison as cmp, config as cfg, schemas as sch, statistics as st
 from rankmetrics_spark.comparison.measures import KINDS, Key
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import sparse
 from tests.helpers.users import question
 
@@ -80,12 +77,12 @@ class Cells:
 
     def add(self, kind: str, names: tuple[str, str], counts: Any, **of: Any) -> None:
         each = np.stack([*KINDS[kind].cells(counts, **of)], axis=-1).astype(np.int64)
-        self.totals.add(Key(kind, *names, EVERYONE, self.metric), self.count @ each)
+        self.totals.add(Key(kind, *names, sch.EVERYONE, self.metric), self.count @ each)
 
     def keep(self, kind: str, names: tuple[str, str], some: Any, *columns: Any) -> None:
         """Keep these columns of the users of some cells, as far as they are kept."""
         rows = np.repeat(np.stack(columns, axis=-1), np.where(some, self.count, 0), axis=0)
-        self.totals.add(Key(kind, *names, EVERYONE, self.metric), rows.view(np.int64).ravel())
+        self.totals.add(Key(kind, *names, sch.EVERYONE, self.metric), rows.view(np.int64).ravel())
 
     def add_arm(self, name: str, values: Any, lists: Any, by_lists: bool) -> None:
         """The sums of an experiment."""
@@ -108,7 +105,7 @@ def rows_of(data: str, n: tuple[int, int], rates: tuple[float, float], draws: in
     rng, totals, by_lists = np.random.default_rng(seed), cmp.Totals(), "lists" in data
     metrics = [f"m{draw}" for draw in range(draws)]
     design = "paired" if data == PAIRED else "auto"
-    request = Comparison("a", correction="none", design=design, mean_over="lists" if by_lists else "users")
+    request = cfg.Comparison("a", correction="none", design=design, mean_over="lists" if by_lists else "users")
     if data == PAIRED:
         *values, chance = pairs_of(rates)
         counts = rng.multinomial(n[0], chance, draws)
@@ -123,7 +120,7 @@ def rows_of(data: str, n: tuple[int, int], rates: tuple[float, float], draws: in
         if data == PAIRED:
             Cells(totals, metric, both[0][2]).add_pair(both[0][0], both[1][0])
     asked = replace(question(request, metrics), ranges=dict.fromkeys(metrics, (0.0, 1.0)))
-    return cmp.comparison_rows(totals, asked, [STATISTICS[name] for name in COLUMNS]), arms
+    return cmp.comparison_rows(totals, asked, [comparison.STATISTICS[name] for name in COLUMNS]), arms
 
 
 def summary(data: str, n: int, times: int, zeros: float, draws: int, seed: int, lift: float = 0.0) -> dict[str, Any]:

@@ -15,10 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import data, observe
-from tests.benchmarks.contenders import ROOT
+from tests.benchmarks import contenders, data, observe, run
 from tests.benchmarks.peers import ours
-from tests.benchmarks.run import session
 
 WORKER_LIMIT = 1024.0
 MILLION = 1_000_000
@@ -97,8 +95,8 @@ def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> di
     call = [sys.executable, "-m", "tests.benchmarks.memory", "--data", options.data, "--one", request]
     print(f"  {log.name}, {rank_by} ...", file=sys.stderr, flush=True)
     try:
-        subprocess.run([*call, "--generate"], cwd=ROOT, capture_output=True, text=True, check=True)
-        done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=options.limit)
+        subprocess.run([*call, "--generate"], cwd=contenders.ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(call, cwd=contenders.ROOT, capture_output=True, text=True, timeout=options.limit)
     except subprocess.TimeoutExpired:
         return {"error": f"> {options.limit:.0f} s"}
     except subprocess.CalledProcessError as error:
@@ -109,7 +107,7 @@ def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> di
 
 
 def _measure(request: dict, folder: Path, generate: bool) -> dict[str, float]:
-    spark = session()
+    spark = run.session()
     path = data.ensure(spark, folder, data.Dataset(**request["log"]))
     if generate:
         return {}

@@ -15,9 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
-from tests.benchmarks import data
+from tests.benchmarks import data, run
 from tests.benchmarks.peers.common import COLUMNS
-from tests.benchmarks.run import session
 from tests.helpers.frames import calls_of_the_jvm
 
 MANY = tuple(f"{name}@{k}" for name in ("ap", "ndcg", "p", "r", "rr", "f1", "hit_rate", "dcg") for k in (1, 3, 5, 10))
@@ -77,7 +76,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="only queries whose name contains one of these texts")
     parser.add_argument("--data", type=Path, default=Path("out/bench"), help="where generated logs are kept")
     options = parser.parse_args()
-    spark = session()
+    spark = run.session()
     rows = spark.read.parquet(data.ensure(spark, options.data.resolve(), data.Dataset(200_000)))
     queries = configs(rows)
     # So that the first query does not pay for code that the JVM has not compiled yet.

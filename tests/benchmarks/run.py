@@ -15,11 +15,8 @@ from rich.table import Table
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks import checks, contenders, data, regressions
-from tests.benchmarks.checks import TOLERANCE
 from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
-from tests.benchmarks.peers import ours
-from tests.benchmarks.peers.common import EVERYTHING
-from tests.benchmarks.peers.settings import SETTINGS
+from tests.benchmarks.peers import common, ours, settings
 
 _PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
@@ -110,7 +107,7 @@ def every_contender(folder: Path, limit: float) -> list[Contender]:
 
 def session() -> SparkSession:
     """The Spark session of the benchmark, with the settings of the project's job."""
-    spark = local_session("local[2]", "benchmark", SETTINGS | SETTINGS_OF_RUNS)
+    spark = local_session("local[2]", "benchmark", settings.SETTINGS | SETTINGS_OF_RUNS)
     spark.range(1).count()
     return spark
 
@@ -162,8 +159,8 @@ def agreement(lines: Sequence[Line], path: str) -> list[str]:
             continue
         differences = [_difference(run, reference[kind]) for run in line.runs]
         worst = max(differences)
-        line.verdict = "same" if worst <= TOLERANCE else f"off by {worst:.1e}"
-        if worst > TOLERANCE:
+        line.verdict = "same" if worst <= checks.TOLERANCE else f"off by {worst:.1e}"
+        if worst > checks.TOLERANCE:
             wrong.append(f"{line.contender.name} differs by {worst:.1e}")
     broken = [line for line in lines if line.trouble and not line.trouble.startswith(">")]
     return wrong + [f"{line.contender.name}: {line.trouble}" for line in broken if not line.contender.may_fail]
@@ -179,7 +176,7 @@ def _with_everything(values: Values) -> Values:
         if "@" in metric and not metric.endswith((" std", " low", " high")):
             kind = " relevant" if metric.endswith(" relevant") else ""
             weight = values[experiment, f"n_users{kind}"]
-            totals[EVERYTHING, metric] = totals.get((EVERYTHING, metric), 0.0) + value * weight
+            totals[common.EVERYTHING, metric] = totals.get((common.EVERYTHING, metric), 0.0) + value * weight
     users = {kind: sum(v for (_, name), v in values.items() if name == f"n_users{kind}") for kind in ("", " relevant")}
     means = {key: total / users[" relevant" * key[1].endswith(" relevant")] for key, total in totals.items()}
     return values | means

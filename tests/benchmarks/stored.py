@@ -15,9 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import laptop_session, run
-from rankmetrics_spark.config import Sink
-from rankmetrics_spark.job import forget, recompute
+from rankmetrics_spark import config as cfg, job, laptop_session, run
 from tests.benchmarks import data
 from tests.helpers.logs import config
 
@@ -63,10 +61,10 @@ def of_days(spark: SparkSession, log: str, out: Path, n: int, rows: int) -> tupl
     days = [config_of(log, out, True, f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}") for day in range(n)]
     evaluated = seconds(lambda: [run(spark, day) for day in days])
     print(sizes(out, n * rows))
-    added = seconds(lambda: recompute(spark, Sink(path=str(out)), ["err@20"]))
+    added = seconds(lambda: job.recompute(spark, cfg.Sink(path=str(out)), ["err@20"]))
     users = spark.read.parquet(log).select("user").distinct().limit(ERASED).toPandas()["user"]
     (ids := out.parent / "ids.txt").write_text("\n".join(map(str, users)))
-    erased = seconds(lambda: forget(spark, str(out), str(ids)))
+    erased = seconds(lambda: job.forget(spark, str(out), str(ids)))
     print(f"{n} days: evaluated in {evaluated:.1f} s; a metric {added:.1f} s; {ERASED:,} users erased {erased:.1f} s")
     return n, evaluated, added, erased
 

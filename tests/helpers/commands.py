@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankmetrics_spark.engines import QUICK_JAVA
-from rankmetrics_spark.engines.spark import spark_submit_env
+from rankmetrics_spark.engines import QUICK_JAVA, spark
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"JDK_JAVA_OPTIONS": QUICK_JAVA}
@@ -64,7 +63,7 @@ def succeeded(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedPro
 def spark_environment(**more: str) -> dict[str, str]:
     """Return an environment in which a Spark process neither finds this checkout nor is a client of Connect."""
     unwanted = ("PYTHONPATH", "SPARK_CONNECT_MODE_ENABLED")
-    return {name: value for name, value in spark_submit_env().items() if name not in unwanted} | more
+    return {name: value for name, value in spark.spark_submit_env().items() if name not in unwanted} | more
 
 
 def as_stranger(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:

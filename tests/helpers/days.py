@@ -8,10 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.job import Outcome
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark import config as cfg, evaluate, job, run, sinks
 from tests.helpers.logs import bits
 
 DAYS = ("2026-11-08", "2026-11-09", "2026-11-10", "2026-11-11")
@@ -44,7 +41,7 @@ class Log:
     def config(self, day: str, comparison: dict[str, Any], **more: Any) -> Any:
         source = {"path": str(self.folder / "log"), "where": "day = '{date}'", **more.pop("source", {})}
         document = {"source": source, "metrics": list(METRICS), "evaluation_date": day, "sink": {"path": str(self.out)}}
-        return from_mapping(document | {"comparison": {"baseline": "a", **comparison}} | more)
+        return cfg.from_mapping(document | {"comparison": {"baseline": "a", **comparison}} | more)
 
     def run(
         self,
@@ -52,12 +49,12 @@ class Log:
         comparison: dict[str, Any] | None = None,
         progress: Callable[[str], None] = lambda text: None,
         **more: Any,
-    ) -> Outcome:
+    ) -> job.Outcome:
         return run(self.spark, self.config(day, PERIOD if comparison is None else comparison, **more), progress)
 
     def rows(self, day: str) -> dict[tuple[str, ...], dict[str, Any]]:
         """Published comparisons of a day by candidate, segment and metric."""
-        table = read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
+        table = sinks.read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
         return by_key([row.asDict() for row in table])
 
     def compared(self, day: str) -> Any:

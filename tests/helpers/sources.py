@@ -7,10 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.job import inputs
-from rankmetrics_spark.road import Tables
+from rankmetrics_spark import config as cfg, job, road, run
 from tests.helpers.logs import DATE, by_user
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
@@ -20,8 +17,8 @@ VALUES = {("007", "u 1"): 1 / 2, ("7", "u 1"): 1, ("7", "ü/2"): 0}
 
 def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
     """Return the values of a run over this source; the input is read as a run reads it."""
-    config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
-    result = Tables.of(*inputs(spark, config), config.options)
+    config = cfg.from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
+    result = road.Tables.of(*job.inputs(spark, config), config.options)
     assert result.quarantine.isEmpty()
     return {key: row["rr"] for key, row in by_user(result.user_metrics).items()}
 
@@ -52,4 +49,4 @@ def shown(user: str, item: str, position: int, **more: Any) -> dict[str, Any]:
 
 def run_record(spark: SparkSession, source: dict[str, Any], out: Path, **sections: Any) -> dict[str, Any]:
     document = {"source": source, "metrics": ["rr"], "quality": {"max_invalid_fraction": 1}, "sink": {"path": str(out)}}
-    return run(spark, from_mapping(document | sections)).record
+    return run(spark, cfg.from_mapping(document | sections)).record

@@ -10,13 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import rankdata
 
-from rankmetrics_spark import comparison as cmp
+from rankmetrics_spark import comparison as cmp, metrics as mx, schemas as sch
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.schemas import EVERYONE, segment_label
 
 METRIC = "ap@10"
-PAIR = ("a", "b", EVERYONE, METRIC)
+PAIR = ("a", "b", sch.EVERYONE, METRIC)
 Found = dict[tuple[str | None, str | None, str, str], dict[str, Any]]
 """(baseline, candidate, segment, metric) -> the row."""
 
@@ -52,10 +50,10 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
     strata = sorted(set(rows.get("stratum", ())))
     rows = rows.iloc[np.argsort(user, kind="stable")]
     experiment, experiments = _coded(rows["experiment"])
-    splits: list[tuple[list[str], Any]] = [([EVERYONE], np.zeros(len(rows), np.int64))]
+    splits: list[tuple[list[str], Any]] = [([sch.EVERYONE], np.zeros(len(rows), np.int64))]
     for segment in segments:
         code, labels = _coded(rows[segment])
-        splits.append(([segment_label(segment, label) for label in labels], code))
+        splits.append(([sch.segment_label(segment, label) for label in labels], code))
     return cmp.UserRows(
         user=np.sort(user),
         keys=keys_of(names),
@@ -129,7 +127,7 @@ def question(request: Comparison, metrics: Sequence[str] = (METRIC,), **asked: A
     keys = {name: value for name, value in asked.items() if name in Comparison.__dataclass_fields__}
     own = {name: value for name, value in asked.items() if name not in keys}
     return cmp.Question(
-        replace(request, **keys), **({"directions": dict.fromkeys(metrics, True), "metrics": (parse(METRIC),)} | own)
+        replace(request, **keys), **({"directions": dict.fromkeys(metrics, True), "metrics": (mx.parse(METRIC),)} | own)
     )
 
 

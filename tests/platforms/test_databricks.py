@@ -22,9 +22,8 @@ from databricks.bundles.schemas import Schema
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, engines as eng
 from rankmetrics_spark.config import days
-from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS
 from tests.helpers.commands import ROOT, ran, spark_environment, succeeded
 from tests.helpers.logs import a_list, parquet
 from tests.helpers.messages import messages
@@ -76,7 +75,7 @@ from pyspark.sql import SparkSession
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     # The run is short: the optimizing compiler saves no time, and generated code saves little.
-    "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{eng.QUICK_JAVA} -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -434,7 +433,7 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
         assert shown == [(name, metric) for metric in ("softmax", "ndcg", "dcg") for name in "ab"]
         assert udf_values(notebook, "spark_catalog.logs.impressions") == UDF_VALUES
         assert shown_page(run)["experiments"] == ["a", "b"]
-        assert notebook.ask("outcome.record['refused_settings']") == list(SETTINGS_OF_RUNS)
+        assert notebook.ask("outcome.record['refused_settings']") == list(eng.SETTINGS_OF_RUNS)
         assert partitions(tmp_path / "out", "user_metrics").keys() == {
             f"experiment_id={name}/evaluation_date={DATE}" for name in "ab"
         }

@@ -15,15 +15,13 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from rankmetrics_spark import cli, compare, read, run, sources
+from rankmetrics_spark import cli, compare, engines as eng, read, run, sources
 from rankmetrics_spark.cli import stored
 from rankmetrics_spark.config import Config, Sink, from_mapping
-from rankmetrics_spark.engines import QUICK_JAVA, Choice
 from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import DifferenceError, MetricGateError, OutputError
 from rankmetrics_spark.job import Outcome, verify
-from rankmetrics_spark.sinks import Partitions
-from rankmetrics_spark.sinks.sql_tables import CatalogSchema
+from rankmetrics_spark.sinks import Partitions, sql_tables
 from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.helpers.days import DAYS, METRICS, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet
@@ -31,7 +29,7 @@ from tests.helpers.readme import blocks, commands, rename, section
 from tests.platforms.support import LAKEHOUSE, lakehouse_settings
 
 DAY_BEFORE = "2026-11-19"
-QUICK = f"{QUICK_JAVA} -XX:+UseSerialGC"
+QUICK = f"{eng.QUICK_JAVA} -XX:+UseSerialGC"
 MORE = ["ap@5", "ndcg@5"]
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 # Spark filters more than ten values differently. Some of the names contain special characters of SQL or of paths.
@@ -302,19 +300,19 @@ def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_u
     place = in_iceberg(spark, tmp_path)
     config = settings(parquet(tmp_path / "log", a_list([0, 1])), place.sink)
     looked: list[bool] = []
-    intact = CatalogSchema.intact
+    intact = sql_tables.CatalogSchema.intact
 
     def disturb(times: int) -> None:
         looked.clear()
 
-        def disturbed(store: CatalogSchema, partitions: Partitions) -> bool:
+        def disturbed(store: sql_tables.CatalogSchema, partitions: Partitions) -> bool:
             # The tables have been written, and the run is about to look whether they are still its own.
             if len(looked) < times:
                 spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'another', ap_at_5 = 0")
             looked.append(intact(store, partitions))
             return looked[-1]
 
-        monkeypatch.setattr(CatalogSchema, "intact", disturbed)
+        monkeypatch.setattr(sql_tables.CatalogSchema, "intact", disturbed)
 
     disturb(times=1)
     done = run(spark, config)
@@ -395,7 +393,7 @@ def test_a_period_over_tables_is_that_over_parquet_files(
     assert numbers(by_key(dicts(runs[DAYS[2]]["tables"].comparisons))).keys() == result["files"].keys()
 
     if "path" in place.sink:
-        monkeypatch.setattr(cli, "choose", lambda *_, **__: Choice("spark"))
+        monkeypatch.setattr(cli, "choose", lambda *_, **__: eng.Choice("spark"))
         monkeypatch.setattr("rankmetrics_spark.cli.options.session_of", lambda *_: nullcontext(spark))
         monkeypatch.setattr(cli, "session_of", lambda *_: nullcontext(spark))
         printed = []

@@ -29,8 +29,7 @@ from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 from tests.helpers.commands import ROOT, ran, succeeded
-from tests.platforms import values
-from tests.platforms.support import Running, built_wheel
+from tests.platforms import support, values
 
 ELSEWHERE = ("peers", "promises_simulated", "compared", "regressions", "sizing")
 MORE_LIBRARIES = ("laptop_port", "paper", "doors")
@@ -120,7 +119,7 @@ def run_suite(name: str, folder: Path) -> None:
     command = [str(python(name)), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup"]
     command += ["--compiled", "--slow", "tests/platforms/values.py"]
     environment = kept | {"VALUES": str(folder / f"{name}.json")}
-    running = Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
+    running = support.Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
     try:
         code = running.process.wait(3000)
     finally:
@@ -202,7 +201,7 @@ def test_an_installation_adds_only_the_package(name: str, source: Path, tmp_path
 
 @pytest.fixture(scope="module")
 def source(folder: Path) -> Path:
-    built_wheel(folder / "built")
+    support.built_wheel(folder / "built")
     return folder / "built" / "source"
 
 

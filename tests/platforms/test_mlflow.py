@@ -12,8 +12,7 @@ import pytest
 from rankmetrics_spark.errors import InputError, RankmetricsError
 from rankmetrics_spark.mlflow_plugin import scorers
 from rankmetrics_spark.report import figures_of, local_tables, log_run
-from tests.helpers.readme import PLATFORMS, blocks, section
-from tests.helpers.results import Output
+from tests.helpers import readme, results
 
 HOSTILE = '<b>"x" (1) ä'
 
@@ -28,7 +27,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_one_call_logs_means_differences_parameters_and_the_report(store: str, tmp_path: Path) -> None:
-    figures = figures_of(local_tables(str(Output(tmp_path / "out", ["control", HOSTILE]).write())))
+    figures = figures_of(local_tables(str(results.Output(tmp_path / "out", ["control", HOSTILE]).write())))
     log_run(figures)
     (run,) = mlflow.search_runs(output_format="list")
     assert run.info.status == "FINISHED"
@@ -47,7 +46,7 @@ def test_one_call_logs_means_differences_parameters_and_the_report(store: str, t
 
 
 def test_an_active_run_goes_on_and_a_given_report_is_logged_as_it_is(store: str, tmp_path: Path) -> None:
-    tables = local_tables(str(Output(tmp_path / "out").write()))
+    tables = local_tables(str(results.Output(tmp_path / "out").write()))
     page = tmp_path / "mine.html"
     page.write_text("<p>mine")
     with mlflow.start_run() as run:
@@ -70,7 +69,7 @@ HALF = 0.5 * 12.706204736  # t(0.975) of one degree of freedom: two queries are 
 
 def test_an_evaluation_of_mlflow_has_means_intervals_differences_and_a_table_of_queries(store: str) -> None:
     names: dict[str, Any] = {"queries": QUERIES}
-    program, of_scorers = blocks("python", section("MLflow", PLATFORMS))
+    program, of_scorers = readme.blocks("python", readme.section("MLflow", readme.PLATFORMS))
     exec(program, names)
     result = names["evaluation"]
     # AP: a has 1 and 1/2, b has 1/2 and 1/4.

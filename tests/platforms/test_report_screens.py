@@ -16,8 +16,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from rankmetrics_spark.report import Examples, Figures, figures_of, local_tables, page
-from rankmetrics_spark.report.html import index
+from rankmetrics_spark.report import Examples, Figures, figures_of, html, local_tables, page
 from tests.helpers.browser import DESK, PHONE, Opened, texts
 from tests.helpers.hard_pages import PAIRED, compared, mean, systems, wide
 from tests.helpers.results import Output
@@ -334,7 +333,7 @@ def test_an_index_of_days_has_the_worst_first_and_links_each_page(browser: Brows
         days[day] = Figures([mean(name, "ndcg@10", 0.5) for name in ("control", "new")], rows, told_of=unit)
         (tmp_path / f"days.{day}.html").write_text(page(days[day]), encoding="utf-8")
     file = tmp_path / "days.html"
-    file.write_text(index(days, "Four days", "days.html", {"2026-11-21": "half of the rows"}), encoding="utf-8")
+    file.write_text(html.index(days, "Four days", "days.html", {"2026-11-21": "half of the rows"}), encoding="utf-8")
     shown = browser.new_context(viewport=PHONE).new_page()
     shown.goto(file.as_uri())
     lines = shown.locator(".tests > li").all_inner_texts()

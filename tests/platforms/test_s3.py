@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Config
-from rankmetrics_spark.engines import QUICK_JAVA
-from rankmetrics_spark.engines.spark import local_session
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx
+from rankmetrics_spark.engines import QUICK_JAVA, spark
 from rankmetrics_spark.job import run
-from rankmetrics_spark.metrics import STANDARD
 from tests.helpers.commands import ROOT, spark_environment
 from tests.helpers.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.helpers.readme import commands, rename, section
@@ -83,17 +80,17 @@ def session() -> Iterator[SparkSession]:
     """A session with the jars but without the address of the server."""
     jars = ",".join(map(str, sorted(JARS.glob("*.jar"))))
     conf = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK_JAVA}
-    session = local_session("local[2]", "s3", conf)
+    session = spark.local_session("local[2]", "s3", conf)
     yield session
     session.stop()
 
 
-def on_s3(bucket: Bucket, name: str, **changes: Any) -> Config:
+def on_s3(bucket: Bucket, name: str, **changes: Any) -> cfg.Config:
     """A config whose ``spark`` section has the address of the server and the credentials."""
     return small(f"s3a://lake/logs/{name}", "s3a://lake/out", spark=bucket.settings, **changes)
 
 
-def small(log: Path | str, out: Path | str, **changes: Any) -> Config:
+def small(log: Path | str, out: Path | str, **changes: Any) -> cfg.Config:
     quality = {"max_invalid_fraction": 1, "repeated_items": "all"}
     return config(log, out, quality=quality, metrics=["ap@5", "rr"], **changes)
 
@@ -109,7 +106,7 @@ def test_spark_submit_reads_and_writes_s3(submitted: str, session: SparkSession,
     for table in TABLES:
         assert exact_rows(result / table) == exact_rows(local / table), table
     users = {(row["experiment_id"], row["user_id"]): row for row in rows_of(result / "user_metrics")}
-    assert_close(users, obvious(LOG, ["ap@5", "rr"], STANDARD))
+    assert_close(users, obvious(LOG, ["ap@5", "rr"], mx.STANDARD))
     message, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n{\n") + 1)
     assert {row["experiment_id"] for row in message["means"]} == {"a", "b"}
 
@@ -159,5 +156,5 @@ def partitions(bucket: Bucket) -> dict[tuple[str, str, str], dict[str, str]]:
 
 
 def test_a_missing_path_fails_with_one_sentence(session: SparkSession, bucket: Bucket) -> None:
-    with pytest.raises(InputError, match=r"^cannot read parquet from 's3a://lake/logs/nowhere': .*exist"):
+    with pytest.raises(err.InputError, match=r"^cannot read parquet from 's3a://lake/logs/nowhere': .*exist"):
         run(session, on_s3(bucket, "nowhere"))

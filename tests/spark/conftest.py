@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, job
 from rankmetrics_spark.cli import options, stored
 from rankmetrics_spark.engines import Choice
-from rankmetrics_spark.job import Outcome
 from tests.helpers.commands import Call, Terminal, Typed
 
 
@@ -22,7 +21,7 @@ def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
 
     The session lives on, but as in a process of its own, no table can be read once the command has left it.
     """
-    is_left, read_back = [False], Outcome._read_back
+    is_left, read_back = [False], job.Outcome._read_back
 
     @contextmanager
     def session(*_: object) -> Iterator[SparkSession]:
@@ -30,11 +29,11 @@ def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
         yield spark
         is_left[0] = True
 
-    def read_in_session(outcome: Outcome, table: str) -> Any:
+    def read_in_session(outcome: job.Outcome, table: str) -> Any:
         assert not is_left[0], f"{table} is read after the session has ended"
         return read_back(outcome, table)
 
-    monkeypatch.setattr(Outcome, "_read_back", read_in_session)
+    monkeypatch.setattr(job.Outcome, "_read_back", read_in_session)
     for module in (cli, stored):
         monkeypatch.setattr(module, "choose", lambda engine, *_, **__: Choice("sail" if engine == "sail" else "spark"))
     for module in (cli, options):

@@ -15,14 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from scipy.stats import chisquare, fisher_exact
 
-from rankmetrics_spark import compare, errors, evaluate, read, run
-from rankmetrics_spark.cli import init
+from rankmetrics_spark import cli, compare, errors, evaluate, read, report as rep, run, tools
 from rankmetrics_spark.cli.first import InitRequest, first_config, write_first_config
 from rankmetrics_spark.config import Sink, as_dict, load
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.job import verify
-from rankmetrics_spark.report import figures_of_period
-from rankmetrics_spark.tools import sample
 from tests.helpers.commands import Call, Terminal, Typed, ok
 from tests.helpers.logs import config, csv_file
 from tests.helpers.messages import messages
@@ -371,7 +368,7 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
     with pytest.raises(ConfigError, match="baseline is null, and the users are of tests"):
         compare(stored, pairs="all", dates=("2026-11-20", "2026-11-21"))
     with pytest.raises(InputError, match="have no page of a period; allowed: --date of a run without"):
-        figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
+        rep.figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
 
 
 def test_a_period_counts_lists_of_stored_days_as_the_assignments_are_now(spark: SparkSession, tmp_path: Path) -> None:
@@ -611,10 +608,10 @@ def test_init_asks_for_one_baseline_and_names_what_no_column_says(call: Call, ty
         ("experiment,user\ncontrol,u1\nx,u2\n", [], "control"),
     ):
         who.write_text(text)
-        request = InitRequest(**init.make_context("init", [log, "--assignments", str(who), *changes]).params)
+        request = InitRequest(**cli.init.make_context("init", [log, "--assignments", str(who), *changes]).params)
         typed("\n", terminal=True)
         with redirect_stderr(Terminal()) as screen:
-            made = first_config(request, sample(log))
+            made = first_config(request, tools.sample(log))
         asked = "Which arm of t is the baseline? (x, y) [x]" if "t,x" in text else ""
         assert asked in screen.getvalue() and screen.getvalue().count("?") == bool(asked)
         write_first_config(made, tmp_path / "first.yaml")

@@ -10,11 +10,8 @@ from pyspark.sql import SparkSession, functions as F
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans
 
-from rankmetrics_spark import compare, evaluate, read
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import compare, config as cfg, evaluate, job, read, report as rep
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.job import run
-from rankmetrics_spark.report import figures_of_period, status_line
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
 
@@ -107,7 +104,7 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     days = {"2026-11-20": log(2), "2026-11-21": log(3)}
     for day, impressions in days.items():
         impressions.to_parquet(tmp_path / f"{day}.parquet")
-        config = Config.read({
+        config = cfg.Config.read({
             "source": {"path": str(tmp_path / f"{day}.parquet"), "columns": COLUMNS},
             "metrics": ["p@3"],
             "comparison": {"baseline": "a", "cluster": "household", "period": {"from": "2026-11-20"}},
@@ -115,7 +112,7 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
             "evaluation_date": day,
             "sink": {"path": str(tmp_path / "out")},
         })  # fmt: skip
-        done = run(spark, config)
+        done = job.run(spark, config)
     both = pd.concat([part.assign(request=day) for day, part in days.items()])
     expected = stats.ttest_ind(influence(both, "b"), influence(both, "a"), equal_var=False)
     assert done.comparisons is not None
@@ -131,12 +128,12 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     stored = read(spark, str(tmp_path / "out" / "user_metrics"))
     (again,) = compare(stored, "a", cluster="household", dates=("2026-11-20", "2026-11-21")).collect()
     assert (again["p_value"], again["difference"]) == (row["p_value"], row["difference"])
-    figures = figures_of_period(spark, config.sink, "2026-11-20", "2026-11-21", "2026-11-21")
+    figures = rep.figures_of_period(spark, config.sink, "2026-11-20", "2026-11-21", "2026-11-21")
     mean = next(each for each in figures.means if each["experiment_id"] == "a")
     half = stats.t.ppf(0.975, 19) * stats.sem(influence(both, "a"))
     assert mean["ci_high"] - mean["mean"] == pytest.approx(half, rel=1e-9)
     # The run that compared the days looked at its gates: one of the drop, and one of the least mean of each experiment.
-    assert ("ok", "all 3 gates are kept") in [(item.level, str(item)) for item in status_line(figures)]
+    assert ("ok", "all 3 gates are kept") in [(item.level, str(item)) for item in rep.status_line(figures)]
     kept = {row["name"]: row["sentence"].rpartition(", on ")[2] for row in figures.checks if row["name"] == "min"}
     assert kept == {"min": "2026-11-21 alone"}
     assert {row["name"] for row in figures.checks} >= {"max_drop", "min", "days", "n_users"}

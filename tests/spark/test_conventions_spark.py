@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.conventions import _means, every_convention
+from rankmetrics_spark import Convention, Options, compare_conventions, config as cfg, conventions, evaluate, tools
 from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import accounting, checks, figures_of, local_tables
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
+from tests.helpers import logs, messages
 from tests.helpers.commands import ROOT, Call, ok, ran
-from tests.helpers.logs import config_file
-from tests.helpers.messages import json_cases, slow
 
 ROWS = [
     ("a", "u1", "i1", 1, 2.0, 1),
@@ -50,7 +46,7 @@ def judged(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize(
     ("rank_by", "with_judgements"),
-    [("score", True), ("position", False), *(slow(*each) for each in (("score", False), ("position", True)))],
+    [("score", True), ("position", False), *(messages.slow(*each) for each in (("score", False), ("position", True)))],
 )
 def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
     pools = judged(spark) if with_judgements else None
@@ -87,7 +83,7 @@ def test_side_by_side_counts_the_faulty_judgements(call: Call, spark: SparkSessi
     log(spark).write.parquet(f"{tmp_path}/log")
     truth.write.parquet(f"{tmp_path}/truth")
     more = {"source": {"columns": own["columns"]}, "judgements": {"path": f"{tmp_path}/truth"}, "metrics": "ap@10"}
-    file = config_file(tmp_path / "log", tmp_path / "out", **more)
+    file = logs.config_file(tmp_path / "log", tmp_path / "out", **more)
     out, _ = ok(call, "conventions", "--config", file, "--format", "csv")
     header, *lines = csv.reader(out.splitlines())
     assert {line[header.index("n_faulty_judgements")] for line in lines} == {"3"}
@@ -141,7 +137,7 @@ def test_side_by_side_refuses_a_convention_that_cannot_have_an_effect(spark: Spa
 @pytest.mark.classic
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
     options = Options(metrics=METRICS, rank_by="score", judged=True)
-    means = _means(Tables.of(log(spark), judged(spark), options, every_convention(options)))
+    means = conventions._means(Tables.of(log(spark), judged(spark), options, conventions.every_convention(options)))
     means.collect()
     plan = means._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
     scans = [line for line in plan.splitlines() if "score#" in line and "Scan ExistingRDD" in line]
@@ -150,12 +146,12 @@ def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> N
 
 @pytest.mark.both_engines
 def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
-    assert all(check.ok for check in golden_checks(by_spark(spark)))
+    assert all(check.ok for check in tools.golden_checks(tools.by_spark(spark)))
 
 
 # ---- the users that each system counts: the rows of tools/golden/population.csv
 
-POPULATIONS: dict[str, dict[str, Any]] = dict(json_cases("populations of other systems"))
+POPULATIONS: dict[str, dict[str, Any]] = dict(messages.json_cases("populations of other systems"))
 ZERO_DEFECTS = {"recommenders.py", "RePlay pandas", "RePlay polars", "RecTools"}
 """Here a row of the ground truth counts as relevant even with grade 0."""
 
@@ -193,7 +189,7 @@ def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero:
 def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: Any) -> Any:
     log(spark, rows).coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "log"))
     source = {"path": str(tmp_path / "log"), "columns": {"score": "score"}}
-    return from_mapping(
+    return cfg.from_mapping(
         {"source": source, "sink": {"path": str(tmp_path / "out")}, "metrics": ["ap@10", "rr"]}
         | {"quality": {"max_invalid_fraction": 0.9}}
         | changes

@@ -9,8 +9,7 @@ import statsmodels.api as sm
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from rankmetrics_spark import compare, statistics as st
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark import compare, errors as err, statistics as st
 
 NAMES = ["RR@10", "n_lists", "age"]
 
@@ -149,7 +148,7 @@ def test_what_follows_from_the_test_is_no_covariate(spark: SparkSession) -> None
     table, earlier = (spark.createDataFrame(each) for each in (users[["experiment_id", "user_id", "n_relevant",
         "n_lists", "ap_at_10", "age", "country"]].assign(rr_at_10=0.5), before))  # fmt: skip
     for names, known in (("n_lists", "age"), ("rr@10", "age"), ("country", "age"), (["age", "rr@5"], "rr@10")):
-        with pytest.raises(InputError, match=f"^covariates: unknown column of numbers .*{known}"):
+        with pytest.raises(err.InputError, match=f"^covariates: unknown column of numbers .*{known}"):
             compare(table, "a", covariates=names, **({"before": earlier} if known != "age" else {}))
     # Columns of the users need no earlier ones.
     (row,) = compare(table, "a", "b", "ap@10", covariates="age").collect()

@@ -19,10 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import evaluate, read, run
-from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import QualityError
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import engines as eng, errors as err, evaluate, metrics as mx, read, run
 from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
 from tests.helpers.logs import assert_close, bits, by_user, config
 from tests.helpers.messages import json_cases, slow
@@ -181,15 +178,15 @@ def _counted(result: Any) -> Any:
     try:
         counts = result.check(max_invalid_fraction=1).counts
         return {name: {**each, "digest": None} for name, each in counts.items()}
-    except QualityError as error:
+    except err.QualityError as error:
         return str(error)
 
 
 def _check_ranges(result: dict[tuple[str, str], dict[str, Any]], case: Case) -> None:
     for key, row in result.items():
         for name in case.metrics:
-            low, high = parse(name).definition.range
-            value = row[parse(name).column]
+            low, high = mx.parse(name).definition.range
+            value = row[mx.parse(name).column]
             assert value is None or low <= value <= high, f"{key} {name}: {value} is outside of [{low}, {high}]"
 
 
@@ -237,7 +234,7 @@ def test_a_job_which_keeps_scored_lists_publishes_the_same_bits(
             **judgements,
         ),
     )
-    if engine_of(spark) == "sail" and case.by_position:
+    if eng.engine_of(spark) == "sail" and case.by_position:
         assert done.record["layout"] == ("relevant" if last < math.inf else "whole")
     published, computed = by_user(done.user_metrics), by_user(result.user_metrics)
     assert published.keys() == computed.keys()

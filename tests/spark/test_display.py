@@ -16,16 +16,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession, functions as F
 
-from rankmetrics_spark import compare, evaluate, run
+from rankmetrics_spark import compare, evaluate, pipeline, run, tools
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError, QualityError, QualityWarning
-from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.report import figures_of, local_tables, periods, read, spark_tables
-from rankmetrics_spark.tools import make_log
+from tests.helpers import packages, readme
 from tests.helpers.commands import QUICK, ROOT, ran
 from tests.helpers.logs import DATE, Shown, a_list, config, impressions, parquet
-from tests.helpers.packages import stand_in
-from tests.helpers.readme import section
 
 WITHOUT_REPORT = """
 import sys
@@ -45,7 +42,7 @@ COLUMNS = {"experiment": "variant", "position": "slot", "relevance": "clicked"}
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(make_log(tmp_path_factory.mktemp("log"), users=2400).impressions)
+    return str(tools.make_log(tmp_path_factory.mktemp("log"), users=2400).impressions)
 
 
 def test_a_result_reads_what_it_shows_once(spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +73,7 @@ def test_of_many_segments_the_largest_are_shown(spark: SparkSession, monkeypatch
     assert [row["segment"] for row in stored.rows("experiment_metrics", DATE, 2)] == ["all", "s=2", "s=3"]
 
 
-def of_ranks(spark: SparkSession, first: int, length: int, faulty: int = 0) -> Result:
+def of_ranks(spark: SparkSession, first: int, length: int, faulty: int = 0) -> pipeline.Result:
     """Thirty users with lists of a length, whose ranks begin with ``first``; some of them have no rank at the end."""
     rows = [
         Shown(name, f"u{i}", f"i{rank}", None if i < faulty and rank == length - 1 else first + rank, int(rank in best))
@@ -142,7 +139,7 @@ def test_a_lazy_evaluation_loads_no_module_of_the_report(pytestconfig: pytest.Co
 
 def documented(kind: str) -> set[str]:
     """What docs/reference.md says that a result or an outcome holds."""
-    page = section("What a result holds", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
+    page = readme.section("What a result holds", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `(\w+)[^|]*\| `?(\w+)`? \|", page, re.MULTILINE)
     return {name for name, of in rows if of in (kind, "both")}
 
@@ -281,7 +278,7 @@ def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themsel
 ) -> None:
     shell = Shell()
     # Spark looks where IPython is, to leave its frames out of a trace.
-    python = stand_in("IPython", get_ipython=lambda: shell, __file__="/IPython/__init__.py")
+    python = packages.stand_in("IPython", get_ipython=lambda: shell, __file__="/IPython/__init__.py")
     monkeypatch.setitem(sys.modules, "IPython", python)
     rows = [*a_list([1, 0], "u"), *a_list([0, 1], "v"), *a_list([1], "u", "b"), *a_list([0, 1], "v", "b")]
     result = evaluate(impressions(spark, rows), "ap@2", baseline="nobody")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.report import has_page_libraries
+from rankmetrics_spark import evaluate, report as rep, run
 from tests.helpers.commands import ROOT, Call, ok
 from tests.helpers.logs import DATE, a_list, config, impressions, parquet
 from tests.helpers.readme import blocks, commands, names_after, section
@@ -33,7 +32,7 @@ def published(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not rep.has_page_libraries(), reason="needs the libraries of the page")
 def test_the_commands_and_the_code_of_a_period_run(
     call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,7 +56,7 @@ def words_of(program: list[str], out: Path) -> list[str]:
     return [str(out) if word == "out/first" else word for word in program[1:]]
 
 
-@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not rep.has_page_libraries(), reason="needs the libraries of the page")
 def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) -> None:
     programs = commands("rankmetrics", REPORT)
     assert len(programs) >= 2
@@ -70,7 +69,7 @@ def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not rep.has_page_libraries(), reason="needs the libraries of the page")
 def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

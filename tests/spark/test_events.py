@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, run
+from rankmetrics_spark import evaluate, job, run
 from rankmetrics_spark.errors import QualityError, RankmetricsError
-from rankmetrics_spark.job import verify
 from tests.helpers.logs import config, csv_file
 from tests.helpers.messages import cases
 
@@ -263,7 +262,7 @@ def test_a_table_of_both_has_no_impressions_among_its_events_and_needs_no_item_i
     request = config(log, tmp_path / "out", source=source, events=of, metrics=["ap@3"])
     assert run(spark, request).record["events"] == {"matched": 1, "kind_without_grade": 1}
     # The record says it too.
-    assert not verify(spark, request.sink).other
+    assert not job.verify(spark, request.sink).other
 
 
 def test_a_gate_refuses_events_of_other_lists(spark: SparkSession) -> None:

@@ -11,10 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark import config as cfg, engines as eng, job
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.job import inputs
 from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE
 
@@ -34,7 +32,7 @@ class Case(NamedTuple):
     only: str | None = None
 
     def on(self, spark: SparkSession) -> "Case":
-        return self if self.only in (None, engine_of(spark)) else Case(self.values, None, None)
+        return self if self.only in (None, eng.engine_of(spark)) else Case(self.values, None, None)
 
 
 def decimals(kind: pa.DataType) -> pa.Array:
@@ -89,8 +87,8 @@ def tables(spark: SparkSession, folder: Path, case: Case, *roles: str, **more: A
     source: dict[str, Any] = {"path": str(folder / "log.parquet")}
     if "country" in roles:
         source["segments"] = ["country"]
-    config = from_mapping({"metrics": ["cg@1"], "evaluation_date": DATE, "source": source})
-    return Tables.of(*inputs(spark, config), config.options)
+    config = cfg.from_mapping({"metrics": ["cg@1"], "evaluation_date": DATE, "source": source})
+    return Tables.of(*job.inputs(spark, config), config.options)
 
 
 def grades(result: Tables) -> dict[str, float]:
@@ -155,7 +153,7 @@ def test_a_number_of_64_bits_without_a_sign_is_an_id_and_no_rank(spark: SparkSes
 
 def test_a_duration_is_read_by_spark_as_a_number_and_refused_by_sail(spark: SparkSession, tmp_path: Path) -> None:
     case = Case(pa.array([timedelta(microseconds=1), timedelta(microseconds=2)]), ["1", "2"], None)
-    if engine_of(spark) == "spark":
+    if eng.engine_of(spark) == "spark":
         assert grades(tables(spark, tmp_path, case, "user_id")) == {"1": 1, "2": 2}
     else:
         with pytest.raises(InputError, match="type interval"):

@@ -9,9 +9,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.comparison import UserTable, largest_changes
-from rankmetrics_spark.config import Comparison, Config
-from rankmetrics_spark.job import run
+from rankmetrics_spark import comparison, config as cfg, job
 from rankmetrics_spark.report import Examples, figures_of_run, has_page_libraries
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import DATE, Shown, a_list, config, config_file, parquet
@@ -32,11 +30,11 @@ def log_rows() -> list[Shown]:
     return [*rows, Shown("a", "u1", None, 4, 1), Shown("a", "only in a", "i1", 1, 1)]
 
 
-def record_of(spark: SparkSession, tmp_path: Path, **changes: Any) -> tuple[Config, dict[str, Any]]:
+def record_of(spark: SparkSession, tmp_path: Path, **changes: Any) -> tuple[cfg.Config, dict[str, Any]]:
     usual = LENIENT | {"metrics": ["ap@3"], "comparison": {"baseline": "a", "design": "paired"}}
     usual |= {"report": {"file": str(tmp_path / "r.html"), "examples": 2}}
     settings = config(parquet(tmp_path / "log", log_rows()), tmp_path / "out", **usual | changes)
-    return settings, run(spark, settings).record
+    return settings, job.run(spark, settings).record
 
 
 def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
@@ -188,9 +186,9 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
     values = [("a", "u", 1, 1.0), ("b", "u", 1, 3.0), ("a", "v", 1, 1.0), ("b", "v", 1, 0.5)]
     schema = "experiment_id string, user_id string, n_relevant bigint, softmax_loss_t_1 double"
     users = spark.createDataFrame(values, schema)
-    table, request = UserTable.of(users), Comparison(baseline="a")
+    table, request = comparison.UserTable.of(users), cfg.Comparison(baseline="a")
     sizes = {
-        kind: [(row["user_id"], row[kind]) for row in largest_changes(table, request, 5, kind).collect()]
+        kind: [(row["user_id"], row[kind]) for row in comparison.largest_changes(table, request, 5, kind).collect()]
         for kind in ("loss", "gain")
     }
     assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}

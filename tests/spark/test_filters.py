@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import Source, condition
 from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.sources import read
-from rankmetrics_spark.sources.on_sail import filter_on_sail
+from rankmetrics_spark.sources import on_sail, read
 from tests.helpers.odd_rows import DATES, DOUBLES, N_ROWS, TEXTS, TYPES, VALUES, digests, expressions, odd_rows
 
 
@@ -31,7 +30,7 @@ def test_every_expression_has_the_values_that_spark_prints(spark: SparkSession, 
     sail = engine_of(spark) == "sail"
     if not sail and spark.version != json.loads(VALUES.read_text(encoding="utf-8"))["spark"]:
         pytest.skip("another version of Spark printed the values")
-    sql = {name: filter_on_sail("source.where", name, TYPES) if sail else name for name in known}
+    sql = {name: on_sail.filter_on_sail("source.where", name, TYPES) if sail else name for name in known}
     result = digests(spark.read.parquet(log), sql)
     assert {name: sql[name] for name in known if result[name] != known[name]} == {}
 

@@ -11,8 +11,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines import is_laptop
+from rankmetrics_spark import config as cfg, engines as eng
 from tests.helpers.commands import Call, Typed, ok
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, names_after, section
@@ -30,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def placed(words: list[str], folder: Path, spark: SparkSession) -> list[str]:
     """The words of a command; a Spark of the suite runs in another folder, so there its paths are absolute."""
-    if is_laptop(spark):
+    if eng.is_laptop(spark):
         return words
     return [
         f"{folder}/{word}" if not word.startswith(("-", "/")) and (folder / word.split("/")[0]).exists() else word
@@ -134,7 +133,7 @@ def test_the_guide_of_logs_reads_each_of_them(call: Call, spark: SparkSession, f
     assert [*names["searches"]["mean"]] == [1.0]
     (events,) = [text for text in blocks("yaml", page) if "rows: {column: event_name" in text]
     for text in blocks("yaml", page):
-        assert from_mapping(yaml.safe_load(text)).source.columns
+        assert cfg.from_mapping(yaml.safe_load(text)).source.columns
     (folder / "warehouse" / "events").mkdir(parents=True)
     shutil.move(*ga4(), folder / "warehouse" / "events" / "day.parquet")
     (folder / "ga4.yaml").write_text(events.replace("path: ", f"path: {folder}/"))

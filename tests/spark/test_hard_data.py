@@ -8,12 +8,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare, evaluate
-from rankmetrics_spark.config import Config
-from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark import compare, config as cfg, errors as err, evaluate, metrics as mx, report as rep
 from rankmetrics_spark.job import run
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.sinks import read
 from rankmetrics_spark.statistics import heaviest, permuted_p
 from tests.helpers.logs import config
@@ -63,7 +59,7 @@ def test_a_population_of_other_users_is_warned_of(spark: SparkSession) -> None:
 def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkSession, tmp_path: Path) -> None:
     SKIPPED.to_csv(tmp_path / "log.csv", index=False)
 
-    def of_day(day: str, zero_relevant: str, **more: Any) -> Config:
+    def of_day(day: str, zero_relevant: str, **more: Any) -> cfg.Config:
         """The config of a day."""
         more |= {"convention": {"zero_relevant": zero_relevant}, "comparison": {"baseline": "control"}}
         return config(tmp_path / "log.csv", tmp_path / "out", metrics=["rr"], evaluation_date=day, **more)
@@ -80,7 +76,7 @@ def test_a_verdict_on_different_users_is_withheld_from_log_to_gate(spark: SparkS
     assert [(check["status"], check["sentence"][:10]) for check in checks] == [("warn", "MRR: 60 % ")] * 2
     stored = compare(read(spark, str(tmp_path / "out" / "user_metrics")), "control").collect()
     assert [(each["note"], each["better"]) for each in stored] == [(SAID, None)]
-    with pytest.raises(RankmetricsError, match="the test of MRR of new against control is not trustworthy: 60 %"):
+    with pytest.raises(err.RankmetricsError, match="the test of MRR of new against control is not trustworthy: 60 %"):
         run(spark, of_day("2026-11-09", "skip", gates=[{"metric": "rr", "trusted": True}]))
     # Counted with 0, the same users are compared, and more of them have a hit in new.
     run(spark, of_day("2026-11-10", "zero"))
@@ -106,7 +102,7 @@ def test_an_experiment_without_a_hit_fails_the_limit_of_a_drop(spark: SparkSessi
     frame.to_csv(tmp_path / "log.csv", index=False)
     request = {"comparison": {"baseline": "control", "margin": {"rr": 0.1}}, "metrics": ["rr"]}
     gates = [{"metric": "rr", "max_drop": 0.1}]
-    with pytest.raises(RankmetricsError, match=r"MRR of new fell by 0\.5000 \(0\.500 → 0\.000\) against control"):
+    with pytest.raises(err.RankmetricsError, match=r"MRR of new fell by 0\.5000 \(0\.500 → 0\.000\) against control"):
         run(spark, config(tmp_path / "log.csv", tmp_path / "out", gates=gates, **request))
 
 
@@ -145,7 +141,7 @@ def test_the_permutation_of_a_few_hits_has_the_same_bits_on_any_engine_and_parti
         assert (row["adjusted_ci_low"], row["better"]) == (None, None) and row["ci_low"] is not None
         said = "b against a on MAP@10: no difference shown"
         assert "no interval before 20 users with a hit expected in the smaller experiment" in row["note"]
-        assert verdict_of([row.asDict()], [parse("ap@10")])[0].startswith(said)
+        assert rep.verdict_of([row.asDict()], [mx.parse("ap@10")])[0].startswith(said)
 
 
 @pytest.mark.both_engines

@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare, effect_over_time
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import sentence
+from rankmetrics_spark import compare, effect_over_time, metrics as mx, report as rep
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +100,7 @@ def test_heavy_users_are_said_wherever_the_test_over_lists_finds_too_much(spark:
     heavy = [row for row in of_draws if "a few users have most of the lists" in (row["note"] or "")]
     found = np.mean([row["p_value"] < 0.05 for row in of_draws])
     assert len(of_draws) == draws and len(heavy) >= 0.9 * draws and found > 0.08
-    assert heavy[0]["note"] in sentence(heavy[0], parse("p@1"))
+    assert heavy[0]["note"] in rep.sentence(heavy[0], mx.parse("p@1"))
     light = users.assign(n_lists=1 + (np.arange(len(users)) % 3))
     even = compare(spark.createDataFrame(light), "a", segments=["draw"], mean_over="lists").collect()
     assert {row["note"] for row in even} == {None}

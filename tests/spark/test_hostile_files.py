@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, sources
+from rankmetrics_spark import evaluate, job, road, sources
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import as_number, engine_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.job import inputs
-from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
 from tests.helpers.packages import HALF_FLOATS
 from tests.helpers.sources import HEADER, as_parquet, csv_folder, json_lines, run_record, shown, values
@@ -57,7 +55,7 @@ NUMBERS = [
 def test_ids_of_folders_are_the_texts_of_the_folders(spark: SparkSession, tmp_path: Path, write: str) -> None:
     source = in_folders(tmp_path / "log", NUMBERS, write) | {"segments": ["device"]}
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source})
-    result = by_user(Tables.of(*inputs(spark, config), config.options).user_metrics)
+    result = by_user(road.Tables.of(*job.inputs(spark, config), config.options).user_metrics)
     assert {key: (row["rr"], row["device"]) for key, row in result.items()} == {
         ("1.1", "007"): (1, "1"),
         ("1.10", "007"): (0, "1"),
@@ -113,7 +111,7 @@ def test_the_folder_of_null_is_null(spark: SparkSession, tmp_path: Path, write: 
     record = run_record(spark, source, tmp_path / "out")
     assert record["quarantine_reasons"] == {"null_user": 1}
     config = from_mapping({"metrics": ["rr"], "source": source})
-    result = Tables.of(*inputs(spark, config), config.options).user_metrics
+    result = road.Tables.of(*job.inputs(spark, config), config.options).user_metrics
     assert {row["user_id"]: row["device"] for row in result.toLocalIterator()} == {"u": "1", "v": None}
 
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate, metric_udf, run
+from rankmetrics_spark import evaluate, metric_udf, report as rep, run
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
-from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import averages, by_user, config, config_file, exact
 from tests.helpers.messages import messages, slow
@@ -350,7 +349,7 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
         for row in a_list(*((i, 1, [n]) for i, n in zip("abc", intents, strict=True)), user=user, experiment=experiment)
     ]
     log_of(spark, rows).write.parquet(str(tmp_path / "log"))
-    more: dict[str, Any] = {"report": str(tmp_path / "report.html")} if has_page_libraries() else {}
+    more: dict[str, Any] = {"report": str(tmp_path / "report.html")} if rep.has_page_libraries() else {}
     more |= {"metrics": ["distinct@2", "alpha_ndcg@2"], "comparison": {"baseline": "control"}}
     gates = [{"metric": "distinct@2", "max_drop": 0.1}]
     file = config_file(tmp_path / "log", tmp_path / "out", source={"columns": COLUMNS}, gates=gates, **more)
@@ -359,7 +358,7 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
     assert [result["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
     gain = 1 - (1 + 1 / 2 / log2(3)) / (1 + 1 / log2(3))
     assert result["alpha_ndcg(alpha=0.5)@2"]["difference"] == pytest.approx(gain)
-    if has_page_libraries():
+    if rep.has_page_libraries():
         assert "distinct intents@2 of varied rose by 1.0000" in (tmp_path / "report.html").read_text()
 
 

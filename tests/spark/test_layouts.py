@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.metrics import resolve
-from rankmetrics_spark.road import Tables
+from rankmetrics_spark import config as cfg, engines as eng, evaluate, metrics as mx, road
 from tests.helpers.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
 
 LAYOUTS = ("masks", "relevant", "rows")
@@ -64,7 +60,7 @@ def test_every_layout_gives_the_same_bits_and_the_defined_values(spark: SparkSes
     masks, relevant, rows = (exact(table, ["n_shown", "n_repeated"]) for table in tables.values())
     assert masks == rows
     assert relevant == rows
-    assert_close(keyed(tables["rows"]), obvious(log, METRICS, resolve(convention)))
+    assert_close(keyed(tables["rows"]), obvious(log, METRICS, mx.resolve(convention)))
 
 
 def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_every_layout(spark: SparkSession) -> None:
@@ -147,7 +143,7 @@ def test_a_log_is_read_again_only_for_lists_and_rows_that_need_it(
     monkeypatch.setattr("rankmetrics_spark.road.ranking.MOST_NAMED", 1)
     rows = [("a", *row) for row in CLEAN + more]
     result = evaluate(impressions(spark, rows), ["ndcg", "rr"])
-    options = from_mapping({"source": {"path": "log"}, "sink": {"path": "out"}, "metrics": ["ndcg", "rr"]}).options
+    options = cfg.from_mapping({"source": {"path": "log"}, "sink": {"path": "out"}, "metrics": ["ndcg", "rr"]}).options
     kept = []
 
     def keep(table: DataFrame, name: str) -> DataFrame:
@@ -155,10 +151,10 @@ def test_a_log_is_read_again_only_for_lists_and_rows_that_need_it(
         table.write.parquet(str(tmp_path / name))
         return spark.read.schema(table.schema).parquet(str(tmp_path / name))
 
-    tables = Tables.of(impressions(spark, rows), None, options, keep=keep)
+    tables = road.Tables.of(impressions(spark, rows), None, options, keep=keep)
     assert exact(tables.user_metrics.collect()) == exact(result.user_metrics.drop("convention_hash").collect())
     assert sorted(map(str, tables.quarantine.collect())) == sorted(map(str, result.quarantine.collect()))
-    on_sail = engine_of(spark) == "sail"
+    on_sail = eng.engine_of(spark) == "sail"
     # Masks flag each repeat, and ranks beyond them; on Spark, faulty rows are packed beside the lists.
     assert kept == ["outcome", *(parts if on_sail else of_masks)]
     of_spark = "relevant" if max(rank or 0 for *_, rank, _ in rows) > 63 else "masks"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import run
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import config as cfg, run
 from rankmetrics_spark.errors import MetricGateError, QualityError
 from rankmetrics_spark.job import lineage
 from tests.helpers.commands import Call
@@ -41,7 +40,7 @@ def endpoint() -> Iterator[Endpoint]:
         yield result
 
 
-def config_of(tmp_path: Path, url: str | None, **more: Any) -> Config:
+def config_of(tmp_path: Path, url: str | None, **more: Any) -> cfg.Config:
     lineage = {"url": url, "namespace": "shop", "job": "ranking"} if url else {}
     log = parquet(tmp_path / "log", LOG)
     return config(log, tmp_path / "out", metrics=["ap@3"], lineage=lineage, **more)

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession, functions as F
 
-from rankmetrics_spark import Options, compare, evaluate
-from rankmetrics_spark.config import Source
+from rankmetrics_spark import Options, compare, config as cfg, evaluate
 from rankmetrics_spark.errors import InputError, QualityWarning
 from rankmetrics_spark.road import Tables, UserRows, averages as averages_of
 from rankmetrics_spark.sources import read as source
@@ -296,7 +295,7 @@ def test_times_that_differ_by_nanoseconds_stay_apart(spark: SparkSession, tmp_pa
     pq.write_table(log, tmp_path / "log.parquet", version="2.6")
     why = "'at' has (times that differ by less than a microsecond|type timestamp.*), which the engine .* cannot"
     with pytest.raises(InputError, match=why):
-        source(spark, Source(path=(str(tmp_path / "log.parquet"),), list=["at"]))
+        source(spark, cfg.Source(path=(str(tmp_path / "log.parquet"),), list=["at"]))
 
 
 def test_clusters_and_segments_of_compared_users_are_told_apart_by_instants(spark: SparkSession, zone: str) -> None:

@@ -14,8 +14,7 @@ from scipy.stats import chi2_contingency
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.power import TTestPower
 
-from rankmetrics_spark import compare, evaluate, plan_labels, read, unjudged
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import compare, config as cfg, evaluate, plan_labels, read, unjudged
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError
 from rankmetrics_spark.job import run, verify
 from tests.helpers.commands import Call
@@ -229,7 +228,7 @@ def test_a_run_stores_what_compare_reads(spark: SparkSession, tmp_path: Path) ->
     log, labels = made()
     log.to_parquet(tmp_path / "log.parquet")
     labels.to_parquet(tmp_path / "labels.parquet")
-    config = Config(
+    config = cfg.Config(
         source={"path": str(tmp_path / "log.parquet"), "columns": {"experiment": "experiment"}},
         judgements={"path": str(tmp_path / "labels.parquet"), "columns": {"machine": "llm"}, "human_sample": "random"},
         metrics=METRICS,

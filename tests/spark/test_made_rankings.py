@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from scipy import stats
 
-from rankmetrics_spark import run
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark import run, sinks
 from tests.helpers.logs import averages, by_user, config
 
 # d9 of topic 1 is never shown by `first`; a negative grade is not relevant; topic 3 is missing from `first`.
@@ -60,7 +59,7 @@ def test_a_run_and_its_judgements_have_the_values_of_trec_eval(spark: SparkSessi
     more: dict[str, Any] = {"convention": "trec_eval", "comparison": {"baseline": "first"}, "judgements": judged}
     more |= {"source": {"format": "trec_run"}, "metrics": ["ap", "ndcg", "p@5", "rr"]}
     done = run(spark, config(tmp_path / "made.run", tmp_path / "out", **more))
-    result = by_user(read(spark, f"{done.path}/user_metrics"))
+    result = by_user(sinks.read(spark, f"{done.path}/user_metrics"))
     assert {key: row["ap"] for key, row in result.items()} == pytest.approx(AP, abs=1e-15)
     ideal = 2 / log2(2) + 1 / log2(3) + 1 / log2(4)
     assert result["first", "1"]["ndcg"] == pytest.approx((1 / log2(3) + 2 / log2(4)) / ideal, abs=1e-15)

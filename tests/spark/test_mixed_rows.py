@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import compare, effect_over_time, evaluate, plan
-from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark import compare, effect_over_time, engines as eng, errors as err, evaluate, plan
 from tests.helpers.commands import ROOT, ran
 from tests.helpers.logs import exact
 from tests.helpers.messages import messages
@@ -73,7 +71,7 @@ def test_sorted_users_of_one_convention_are_compared_on_one_core(spark: SparkSes
     """With one thread of Sail, nothing stands between a value that is constant and what is computed from it."""
     hashed = users_of(spark, DAYS[0]).withColumn("convention_hash", F.lit("f6792186"))
     assert [row["difference"] for row in compare(hashed.orderBy(F.rand(3)), "a").collect()] == [0.25]
-    if engine_of(spark) == "sail":
+    if eng.engine_of(spark) == "sail":
         (tmp_path / "program.py").write_text(ON_ONE_CORE)
         done = ran([sys.executable, "program.py"], tmp_path, {"PYTHONPATH": str(ROOT), "PATH": "/nothing"})
         assert (done.returncode, done.stdout) == (0, "[0.25]\n"), done.stderr
@@ -103,7 +101,7 @@ def test_what_is_no_date_is_not_left_out(spark: SparkSession, value: str, senten
     ):
         with pytest.raises(Exception, match=sentence) as raised:
             refused()
-        assert isinstance(raised.value, InputError) or "InputError" in str(raised.value)
+        assert isinstance(raised.value, err.InputError) or "InputError" in str(raised.value)
 
 
 @pytest.mark.parametrize("dates", [DAYS, (DAYS[0], "2027-02-14")])

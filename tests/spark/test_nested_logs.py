@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import changed, evaluate, exposure, run
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark import changed, errors as err, evaluate, exposure, run
 from rankmetrics_spark.sinks import ParquetFolder
 from tests.helpers.logs import config
 from tests.helpers.messages import messages
@@ -145,7 +144,7 @@ def test_studies_read_lists_as_their_items(spark: SparkSession) -> None:
 @pytest.mark.outcome("a row per list, read with the columns {columns}", "exit 3: {sentence}")
 @pytest.mark.parametrize(("columns", "sentence"), messages("rows per list"))
 def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sentence: str) -> None:
-    with pytest.raises(InputError) as error:
+    with pytest.raises(err.InputError) as error:
         evaluated(pd.DataFrame(rows_of()), columns)
     assert sentence in str(error.value)
 
@@ -153,7 +152,7 @@ def test_what_is_no_list_of_items_is_said(spark: SparkSession, columns: Any, sen
 @pytest.mark.outcome("cells of text with `packed` {packed}", "exit 2: {sentence}")
 @pytest.mark.parametrize(("packed", "sentence"), messages("packed cells"))
 def test_what_no_cell_can_be_is_refused(packed: Any, sentence: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(err.ConfigError) as error:
         evaluated(rows_of(), CELLS, packed=packed)
     assert sentence in str(error.value)
 

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import run, sources
+from rankmetrics_spark import errors as err, run, sources
 from rankmetrics_spark.config import FORMATS, Format, Input, from_mapping
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.sources import source
 from tests.helpers.logs import averages
 
 LINES = """\
@@ -24,7 +22,7 @@ b|u|i2|x|1
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(FORMATS, "piped", Format(("source",), on_sail=True, is_text=True))
 
-    @source("piped")
+    @sources.source("piped")
     def piped(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
         names = ("experiment_id", "user_id", "item_id", "position", "relevance")
         types = ", ".join(f"{name} string" for name in names)
@@ -44,7 +42,7 @@ def test_a_registered_format_is_read_by_a_run(spark: SparkSession, tmp_path: Pat
     assert (means["a", "all", "ap@2"], means["b", "all", "ap@2"]) == (1 / 2, 1)
     assert done.record["rows"] == {"in": 4, "evaluated": 3, "quarantined": 1}
     assert done.record["inputs"]["source"]["format"] == "piped"
-    with pytest.raises(ConfigError, match=r"judgements\.format: unknown value 'piped'"):
+    with pytest.raises(err.ConfigError, match=r"judgements\.format: unknown value 'piped'"):
         from_mapping({**inputs, "judgements": {"path": "truth", "format": "piped"}})
 
 

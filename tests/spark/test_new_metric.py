@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from rankmetrics_spark import run
-from rankmetrics_spark.metrics import REGISTRY
+from rankmetrics_spark import metrics as mx, run
 from rankmetrics_spark.report import Figures, console
 from rankmetrics_spark.sinks import read
 from tests.helpers.logs import a_list, averages, config, parquet
@@ -40,7 +39,7 @@ def registered(tmp_path: Path) -> Iterator[None]:
     source = compile(MODULE, str(path), "exec")
     exec(source, module.__dict__)
     yield
-    del REGISTRY["waste"]
+    del mx.REGISTRY["waste"]
     sys.modules.pop("own_metrics", None)
 
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import run
-from rankmetrics_spark.comparison import STATISTICS, statistic
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark import comparison, run, sinks
 from tests.helpers.logs import a_list, config, parquet
 from tests.tables_page import updated
 
@@ -17,19 +15,19 @@ from tests.tables_page import updated
 @pytest.fixture
 def registered() -> Iterator[None]:
     # A function within a function: like that of a notebook cell, it cannot be imported where the rows are made.
-    @statistic()
+    @comparison.statistic()
     def ratio_of_means(rows: Any) -> Any:
         """Mean of the candidate by mean of the baseline."""
         return rows.moments[1].mean / rows.moments[0].mean
 
-    @statistic("most_users", type="long", needs="wilcoxon")
+    @comparison.statistic("most_users", type="long", needs="wilcoxon")
     def with_a_rank(rows: Any) -> Any:
         """Users whose values differ."""
         return rows.totals.of("ranks", rows.keys)["n"]
 
     yield
     for name in ("ratio_of_means", "with_a_rank"):
-        del STATISTICS[name]
+        del comparison.STATISTICS[name]
 
 
 @pytest.mark.usefixtures("registered")
@@ -41,7 +39,7 @@ def test_a_registered_statistic_is_a_column_where_what_it_needs_is_asked_for(
     rows = [row for name, users in lists.items() for i, each in enumerate(users) for row in a_list(each, f"u{i}", name)]
     request = {"baseline": "a", "wilcoxon": wilcoxon}
     done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", metrics="ap@4", comparison=request))
-    (row,) = read(spark, f"{done.path}/comparisons").collect()
+    (row,) = sinks.read(spark, f"{done.path}/comparisons").collect()
     assert row["ratio_of_means"] == (1 + 1 / 2 + 1) / (1 / 2 + 1 / 4 + 1)
     assert row["most_users"] == n
     page = updated("<!-- schemas: written by make readme --><!-- /schemas -->")

@@ -11,12 +11,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import read, run
+from rankmetrics_spark import config as cfg, read, report as rep, run, sinks
 from rankmetrics_spark.cli.status import days_until
-from rankmetrics_spark.config import load
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.sinks import pointers_of, records_in
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import Shown, a_list, parquet
 from tests.helpers.readme import blocks, section
@@ -140,7 +137,7 @@ def test_a_log_that_is_not_complete_yet_is_worth_another_try(nights: Nights, spa
     ))  # fmt: skip
     # A notebook, and a server whose disk the client does not see, ask the engine.
     with pytest.raises(InputError, match=r"/_SUCCESS', and there is no such file or folder yet"):
-        run(spark, load(nights.folder / "config.yaml", date=NIGHT))
+        run(spark, cfg.load(nights.folder / "config.yaml", date=NIGHT))
     ready.touch()
     assert nights.evaluate("--date", NIGHT)[0] == 0 and nights.published(NIGHT)
 
@@ -183,7 +180,7 @@ def test_the_query_of_the_docs_and_the_status_find_what_nobody_published(
     rows = read(spark, f"{out}/refused_checks").where(f"evaluation_date = '{refused}'").collect()
     assert {(row["name"], row["experiment_id"]): row["observed"] for row in rows}["run", None] == 5.0
     assert ("min", "a") in {(row["name"], row["experiment_id"]) for row in rows if row["status"] == "fail"}
-    days = days_until(last, 7, pointers_of(None, out), records_in(out) or [])
+    days = days_until(last, 7, sinks.pointers_of(None, out), sinks.records_in(out) or [])
     assert [(day.date, day.state, day.alert, day.exit_code, day.rows) for day in days] == [
         (late, "late", True, 3, None),
         (later, "published", False, 0, 48),
@@ -195,7 +192,7 @@ def test_the_query_of_the_docs_and_the_status_find_what_nobody_published(
     ]
     # A re-run of a published day that fails leaves it published, and rings.
     assert nights.evaluate("--date", half, gates=gates)[0] == 5
-    (day,) = days_until(half, 1, pointers_of(None, out), records_in(out) or [])
+    (day,) = days_until(half, 1, sinks.pointers_of(None, out), sinks.records_in(out) or [])
     assert (day.state, day.alert, day.exit_code) == ("published", True, 5) and gate in day.sentence
 
 
@@ -230,7 +227,7 @@ def test_a_range_goes_on_after_a_late_and_a_refused_day(nights: Nights) -> None:
         nights.log(day)
     nights.log(half, {"a": 6, "b": 6})
     nights.document["quality"] = {"gates": {"rows": {"fail_change": 0.5}, "users": {}}}
-    pages = {"file": str(nights.folder / "{date}.html")} if has_page_libraries() else {}
+    pages = {"file": str(nights.folder / "{date}.html")} if rep.has_page_libraries() else {}
     code, out, err = nights.evaluate("--from", late, "--to", last, "--keep-going", "--format", "json", report=pages)
     # The last of these days is the one that is printed; 4 is worse than 3.
     assert (code, json.loads(out)["evaluation_date"]) == (4, last), err

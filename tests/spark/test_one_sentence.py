@@ -9,14 +9,11 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare_conventions, evaluate, read, run
-from rankmetrics_spark.config import Source
+from rankmetrics_spark import compare_conventions, config as cfg, evaluate, read, run
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, RankmetricsError
-from rankmetrics_spark.sinks import Partitions
-from rankmetrics_spark.sinks.claims import Claim
+from rankmetrics_spark.sinks import Partitions, claims, folders
 from rankmetrics_spark.sinks.files import output_failure
-from rankmetrics_spark.sinks.folders import writing
 from rankmetrics_spark.sources import failed_filter, read as source
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
@@ -137,7 +134,7 @@ def test_what_sail_does_not_read_of_csv_is_named(call: Call, spark: SparkSession
     file = tmp_path / "log.csv"
     file.write_text(CSV)
     if engine_of(spark) != "sail":
-        assert source(spark, Source(path=(str(file),), format="csv", where="new = true")).count() == 1
+        assert source(spark, cfg.Source(path=(str(file),), format="csv", where="new = true")).count() == 1
         return
     for where in ("new = true", "not new", "new", "new in (true)"):
         code, sentence, _ = refused(call, tmp_path, {"path": str(file), "where": where}, str(tmp_path / "out"))
@@ -150,11 +147,11 @@ def test_what_sail_does_not_read_of_csv_is_named(call: Call, spark: SparkSession
 
 
 def test_the_filter_that_failed_is_told_from_the_other_one() -> None:
-    inputs = [Source(path=("log",), where="a = 1"), Source(path=("truth",), where="1 / n > 0")]
+    inputs = [cfg.Source(path=("log",), where="a = 1"), cfg.Source(path=("truth",), where="1 / n > 0")]
     context = "== SQL (line 1, position 1) ==\n1 / n > 0\n^^^^^\n"
     result = failed_filter(ValueError(f"[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{context}"), inputs)
     assert str(result).startswith("cannot filter by source.where '1 / n > 0': [DIVIDE_BY_ZERO]")
-    assert failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero."), [Source(path=("log",))]) is None
+    assert failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero."), [cfg.Source(path=("log",))]) is None
     assert failed_filter(ValueError("Java heap space"), inputs) is None
 
 
@@ -197,16 +194,16 @@ def test_an_output_that_is_no_address_is_refused_before_the_evaluation(
 @pytest.mark.outcome("an output that cannot be written: {error}", "exit 1: {reason}")
 @pytest.mark.parametrize(("error", "reason"), messages("failed writes"))
 def test_a_failed_write_has_a_reason(error: str, reason: str) -> None:
-    with pytest.raises(OutputError, match=f"^cannot write to 's3a://out': {reason}"), writing("s3a://out"):
+    with pytest.raises(OutputError, match=f"^cannot write to 's3a://out': {reason}"), folders.writing("s3a://out"):
         raise OSError(error)
 
 
 def test_an_error_about_something_else_keeps_its_own_words() -> None:
     assert output_failure("out", OSError("error while reading file file:/log: Permission denied")) is None
     assert output_failure("out", OSError("Java heap space")) is None
-    with pytest.raises(OSError, match="File file:/x does not exist"), writing("out"):
+    with pytest.raises(OSError, match="File file:/x does not exist"), folders.writing("out"):
         raise OSError("File file:/x does not exist")
-    with pytest.raises(OutputError, match="probably because another run"), writing("out", tables=True):
+    with pytest.raises(OutputError, match="probably because another run"), folders.writing("out", tables=True):
         raise OSError("File file:/x does not exist")
 
 
@@ -215,7 +212,7 @@ def test_an_error_about_something_else_keeps_its_own_words() -> None:
 @pytest.mark.outcome("an experiment and date that another run is writing", "exit 1; the other run is not disturbed")
 def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession, tmp_path: Path) -> None:
     log, out, steps = parquet(tmp_path / "log", LOG), tmp_path / "o[1]{a,b}*?\\", list[str]()
-    claim = Claim(out / "_staging")
+    claim = claims.Claim(out / "_staging")
     claim.take(Partitions(DATE, ["b"]), str(out))
     with pytest.raises(
         OutputError, match=f"^another run is writing experiment 'b' of {DATE} in .*; run this again when it has ended$"
@@ -234,7 +231,7 @@ def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession
 
 def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Path) -> None:
     folder = tmp_path / "_staging"
-    first, second = Claim(folder), Claim(folder)
+    first, second = claims.Claim(folder), claims.Claim(folder)
     code = (
         "import os; from pathlib import Path; from rankmetrics_spark.sinks.claims import Claim\n"
         "from rankmetrics_spark.sinks.partitions import Partitions\n"

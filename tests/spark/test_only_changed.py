@@ -11,11 +11,8 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 from scipy import stats
 
-from rankmetrics_spark import compare, evaluate
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import compare, config as cfg, evaluate, job, report as rep
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.job import run
-from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call, ok
 
 COLUMNS = {"experiment": "experiment", "user": "user", "item": "item", "position": "position", "relevance": "clicked"}
@@ -206,7 +203,7 @@ def test_a_run_its_tables_commands_and_page(spark: SparkSession, tmp_path: Path,
         "evaluation_date": "2026-11-21",
         "sink": {"path": str(tmp_path / "out")},
     }
-    outcome = run(spark, Config.read(config))
+    outcome = job.run(spark, cfg.Config.read(config))
     assert outcome.comparisons is not None
     (row,) = outcome.comparisons.collect()
     hold(row, impressions, k=3)
@@ -227,7 +224,7 @@ def test_a_run_its_tables_commands_and_page(spark: SparkSession, tmp_path: Path,
     ):
         code, _, err = call("compare", *given, *more)
         assert (code, words in " ".join(err.split())) == (2, True), err
-    if not has_page_libraries():
+    if not rep.has_page_libraries():
         return
     ok(call, "report", "--input", tmp_path / "out", "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

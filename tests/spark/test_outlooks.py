@@ -12,11 +12,9 @@ import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import compare, plan
+from rankmetrics_spark import compare, metrics as mx, plan, report as rep
 from rankmetrics_spark.comparison import outlooks
 from rankmetrics_spark.config import Comparison, Days, Gate
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, parquet
 
@@ -25,7 +23,7 @@ PERIOD = Days(DAYS[0], DAYS[-1], tuple(DAYS))
 SCHEMA = "experiment_id string, user_id string, evaluation_date string, n_lists bigint, ap double, n_relevant bigint, "
 SCHEMA += "convention_hash string"
 Rows = list[tuple[Any, ...]]
-AP = parse("ap")
+AP = mx.parse("ap")
 SECTION = Comparison.read({"baseline": "a"})
 
 
@@ -97,7 +95,7 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
     def outlooks_of(more: dict[str, Any], days: Days = PERIOD, metric: str = "ap", *gates: dict[str, Any]) -> list[Any]:
         asked = {name: {metric: more[name]} for name in ("margin", "effect") if name in more}
         section = replace(SECTION, **asked, gates=tuple(Gate.read({"metric": "ap"} | gate) for gate in gates))
-        return outlooks([row | more], users, days, section, parse(metric))
+        return outlooks([row | more], users, days, section, mx.parse(metric))
 
     assert len(outlooks_of({})) == 1
     for more in (
@@ -168,7 +166,7 @@ def test_run_compare_and_page_say_when_an_open_test_finds_more(call: Call, spark
     code, text, err = call(*request, "--from", DAYS[0])
     assert code == 0 and json.loads(text)["verdict"][-2] == message[DAYS[2]][0], err
     assert not any(map(OUTLOOK.match, json.loads(call(*request, "--date", DAYS[2])[1])["verdict"]))
-    if has_page_libraries():
+    if rep.has_page_libraries():
         ok(call, "report", "--input", out, "--html", page)
         html = page.read_text(encoding="utf-8")
         answer = html[html.index('<section id="answer"') : html.index('id="candidates"')]

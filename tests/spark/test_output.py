@@ -16,18 +16,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import Comparison, Sink
+from rankmetrics_spark import config as cfg, evaluate, metrics as mx, run
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS, all_of, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.job import forget, rows_here, verify
-from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, figures_of, local_tables, result_rows
-from rankmetrics_spark.sinks import Files, Partitions, read, reading, records_in
-from rankmetrics_spark.sinks.reading import exists
-from rankmetrics_spark.sinks.sql_tables import CatalogSchema
-from rankmetrics_spark.sinks.swapping import Swap, place, swap
+from rankmetrics_spark.sinks import Files, Partitions, read, reading, records_in, sql_tables, swapping
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 from tests.helpers.messages import json_cases
 
@@ -97,7 +92,7 @@ def test_a_file_of_all_experiments_has_the_rows_of_a_file_of_each(spark: SparkSe
     assert len(before[0]["comparisons"]) == 2 * (6 + (6 - 2 + 1))
     of_dates = {table: [file.parent.name for file in of_all.glob(f"{table}/e*=*/*.parquet")] for table in tables}
     assert of_dates == {table: [f"evaluation_date={DATE}"] for table in tables[1:]} | {"user_metrics": []}
-    assert verify(spark, Sink(path=str(of_all)), days[0]).in_words()[0].endswith("the same to the bit")
+    assert verify(spark, cfg.Sink(path=str(of_all)), days[0]).in_words()[0].endswith("the same to the bit")
     # A date keeps its layout.
     publish(of_all, "few")
     assert seen(of_all) == before
@@ -165,7 +160,7 @@ def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path:
     other = run(spark, config(log, tmp_path / "out", convention="trec_eval", evaluation_date="2026-11-19"))
     hashes = {row[0] for row in other.experiment_metrics.select("convention_hash").collect()}
     users = read(spark, str(tmp_path / "out" / "user_metrics")).where("evaluation_date = '2026-11-19'")
-    assert {row[0] for row in users.select("convention_hash").collect()} == hashes == {resolve("trec_eval").digest()}
+    assert {row[0] for row in users.select("convention_hash").collect()} == hashes == {mx.resolve("trec_eval").digest()}
 
 
 @pytest.mark.outcome(
@@ -269,8 +264,8 @@ def test_an_interrupt_while_publishing_leaves_the_earlier_result(
     out = tmp_path / "out"
     first = run(spark, config(parquet(tmp_path / "first", a_list([1])), out))
 
-    def interrupted(files: Files, change: Swap) -> None:
-        place(files, change)
+    def interrupted(files: Files, change: swapping.Swap) -> None:
+        swapping.place(files, change)
         assert [*out.glob(f"user_metrics/**/*{change.entry.run_id}*")]
         raise KeyboardInterrupt
 
@@ -335,6 +330,8 @@ def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
 
 @pytest.mark.outcome("a disk that is full once the pointer is written", "exit 0: the run is done, with a warning")
 def test_an_error_after_the_pointer_warns(spark: SparkSession, tmp_path: Path, swap_by: Callable[..., None]) -> None:
+    swap = swapping.swap
+
     def swapped(*arguments: Any) -> None:
         swap(*arguments)
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -395,7 +392,7 @@ def test_the_rows_that_a_run_still_has_are_those_that_it_wrote(spark: SparkSessi
     # A user without a relevant item has no recall.
     log = [*a_list([0, 1], "u", "a/b"), *a_list([0], "v", "a/b"), *a_list([1, 0], "u", "é"), *a_list([1, 1], "v", "z")]
     request = config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap", "recall@2"])
-    done = run(spark, replace(request, comparison=Comparison.read({"pairs": "all"})))
+    done = run(spark, replace(request, comparison=cfg.Comparison.read({"pairs": "all"})))
     here = rows_here(done, "experiment_metrics")
     assert here is not None and len(here) == 6
     compared = compared_rows(rows_here(done, "comparisons"))
@@ -477,11 +474,11 @@ def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkS
 
 def test_whether_a_table_exists_is_known_without_opening_a_file(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "a[b]" / "checks"
-    assert not exists(spark, str(table))
+    assert not reading.exists(spark, str(table))
     partition = table / "experiment_id=007" / f"evaluation_date={DATE}"
     partition.mkdir(parents=True)
     (partition / "part-0.parquet").write_bytes(b"no footer")
-    assert exists(spark, str(table))
+    assert reading.exists(spark, str(table))
 
 
 def test_an_outcome_reads_its_rows_after_users_were_erased_and_its_dates_are_dates(
@@ -498,7 +495,7 @@ def test_an_outcome_reads_its_rows_after_users_were_erased_and_its_dates_are_dat
     assert [row["user_id"] for row in read(spark, f"{done.path}/user_metrics").collect()] == ["u"]
 
 
-class Catalog(CatalogSchema):
+class Catalog(sql_tables.CatalogSchema):
     """Tables as temporary views, which a server looks up each time that rows are read; one view for each version."""
 
     def pointers(self) -> dict[str, Pointer]:

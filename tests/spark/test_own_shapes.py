@@ -14,8 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.engines import engine_of
-from tests.helpers.commands import Call
-from tests.helpers.messages import slow
+from tests.helpers import commands, messages
 
 SERVED = {
     ("control", "ann", "r1"): [("hat", 0), ("cap", 1), ("tie", 0)],
@@ -142,9 +141,9 @@ SHAPES: dict[str, tuple[Callable[[], list[str]], str]] = {
 QUICK = ("GA4", "GA4 of BigQuery", "structs")
 
 
-@pytest.mark.parametrize("shape", [shape if shape in QUICK else slow(shape) for shape in SHAPES])
+@pytest.mark.parametrize("shape", [shape if shape in QUICK else messages.slow(shape) for shape in SHAPES])
 def test_a_shape_comes_in_right_or_is_refused(
-    call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+    call: commands.Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make, said = SHAPES[shape]

@@ -10,11 +10,7 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 from scipy import stats
 
-from rankmetrics_spark import evaluate, read
-from rankmetrics_spark.config import Options
-from rankmetrics_spark.metrics import resolve
-from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.road import Tables
+from rankmetrics_spark import config as cfg, evaluate, metrics as mx, read, report as rep, road
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import config_file
 
@@ -99,9 +95,9 @@ def test_several_lists_and_their_segments(spark: SparkSession) -> None:
 @pytest.mark.slow
 def test_under_two_conventions_each_row_has_its_own(spark: SparkSession) -> None:
     impressions = spark.createDataFrame(log(20))
-    rules = [resolve(name) for name in ("standard", "tfma")]
-    options = Options(metrics=["cg@2", "ap@3"], percentiles=[50])
-    both = Tables.of(impressions, None, options, rules).experiment_metrics.collect()
+    rules = [mx.resolve(name) for name in ("standard", "tfma")]
+    options = cfg.Options(metrics=["cg@2", "ap@3"], percentiles=[50])
+    both = road.Tables.of(impressions, None, options, rules).experiment_metrics.collect()
     assert len(both) == 2 * 2 * 2
     for rule in rules:
         alone = evaluate(impressions, ["cg@2", "ap@3"], convention=rule, percentiles=[50]).experiment_metrics.collect()
@@ -154,7 +150,7 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     code, shown, _ = call("evaluate", "-c", tmp_path / "config.yaml", "--format", "json")
     (mean,) = [row for row in json.loads(shown)["means"] if (row["experiment_id"], row["metric"]) == ("007", "cg@2")]
     assert mean["percentile_50"] == median
-    if has_page_libraries():
+    if rep.has_page_libraries():
         ok(call, "report", "--input", out, "--html", tmp_path / "page.html")
         assert "Percentiles over the users" in (tmp_path / "page.html").read_text(encoding="utf-8")
     # A later run without them leaves the stored ones readable, and says nothing of them.
@@ -165,6 +161,6 @@ def test_a_run_stores_and_prints_them(spark: SparkSession, tmp_path: Path, call:
     dates = {str(row["evaluation_date"]): row["percentile_50"] is None
              for row in read(spark, str(out / "experiment_metrics")).where("metric = 'cg@2'").collect()}  # fmt: skip
     assert dates == {"2026-11-21": False, "2026-11-22": True}
-    if has_page_libraries():
+    if rep.has_page_libraries():
         ok(call, "report", "--input", out, "--html", tmp_path / "page.html", "--date", "2026-11-22")
         assert "Percentiles over the users" not in (tmp_path / "page.html").read_text(encoding="utf-8")

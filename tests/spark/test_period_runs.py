@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate
-from rankmetrics_spark.config import Sink
+from rankmetrics_spark import config as cfg, evaluate, sinks
 from rankmetrics_spark.errors import ConfigError, MetricGateError
 from rankmetrics_spark.report import figures_of_output, figures_of_period, has_page_libraries
-from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call, ok
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import a_list, config_file, parquet
@@ -40,7 +38,7 @@ def test_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(spark: S
     for (name, segment, metric), row in log.rows(DAYS[3]).items():
         assert segment != "all" or shown.loc[(name, metric), "mean"] == row["mean_candidate"]
     # The published means of a day stay those of the day.
-    means = read(spark, str(log.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[3]}'")
+    means = sinks.read(spark, str(log.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[3]}'")
     assert {row["n_users"] for row in means.collect()} < set(range(31)) - {30}
 
 
@@ -235,7 +233,7 @@ def test_a_day_in_the_middle_run_again_has_the_look_of_data_it_compares(spark: S
     # The page of the last day is about the days as they are now, and not as they were compared.
     log.run(DAYS[0], whole, source={"where": f"day = '{DAYS[0]}' AND user_id > 'u2'"})
     shown = figures_of_output(spark, log.config(DAYS[2], whole).sink, DAYS[2])
-    of_c = read(spark, str(log.out / "user_metrics")).where("experiment_id = 'c'")
+    of_c = sinks.read(spark, str(log.out / "user_metrics")).where("experiment_id = 'c'")
     of_users = [row[1] for row in of_c.groupBy("user_id").agg({"ap_at_5": "avg"}).collect()]
     (row,) = (each.row for each in shown.compared if (each.candidate, each.metric) == ("c", "ap@5"))
     # Who is in a and c is compared: all of these users.
@@ -263,7 +261,7 @@ def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_th
     alone.run(DAYS[1], {"bootstrap": bootstrap})
     result, expected = (
         {(row["experiment_id"], row["metric"]): (row["mean"], row["bootstrap_ci_low"]) for row in
-         read(spark, str(each.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[1]}'").collect()}
+         sinks.read(spark, str(each.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[1]}'").collect()}
         for each in (log, alone)
     )  # fmt: skip
     assert result == expected and len(expected) == 6
@@ -289,7 +287,7 @@ def test_cuped_takes_values_from_before_the_period(spark: SparkSession, tmp_path
     assert {row["look"] for row in log.rows(DAYS[2]).values()} == {2}
     assert any(row["cuped_variance_reduction"] for row in log.rows(DAYS[2]).values())
     # A page over all days has no earlier ones.
-    page = figures_of_period(spark, Sink(path=str(log.out)), DAYS[0], DAYS[2]).comparisons
+    page = figures_of_period(spark, cfg.Sink(path=str(log.out)), DAYS[0], DAYS[2]).comparisons
     assert page and not any(row["cuped_difference"] for row in page)
 
 

@@ -15,14 +15,10 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 
-from rankmetrics_spark import compare, evaluate, read
+from rankmetrics_spark import compare, config as cfg, evaluate, read, report as rep, road, statistics as st
 from rankmetrics_spark.comparison import UserTable, comparisons, period_days, period_rows, published_days
-from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import group_means, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.road import Summands, averages_of_sums, sums_of_users
-from rankmetrics_spark.statistics import exact_mean, limbs_of
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
 from tests.helpers.messages import messages
@@ -66,7 +62,7 @@ def over(stored: DataFrame, first: str = DAYS[0], last: str = DAYS[-1]) -> DataF
 
 def compared(users: DataFrame, segments: Sequence[str] = ("country",)) -> list[Any]:
     table = UserTable.of(users, METRICS, {name: name for name in segments})
-    return exact(comparisons(table, Comparison(baseline="a", wilcoxon=True)).collect())
+    return exact(comparisons(table, cfg.Comparison(baseline="a", wilcoxon=True)).collect())
 
 
 RULES = [pytest.param({}, id="standard"), pytest.param({"zero_relevant": "skip"}, id="skip", marks=pytest.mark.slow)]
@@ -89,8 +85,8 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     assert any(row["n_lists"] > 2 for row in expected.values())
     assert compared(period) == compared(whole.user_metrics)
     plan = whole._tables.plan
-    sums = sums_of_users(period, Summands(plan.scoring.metrics, {"country": "country"}))
-    means = averages_of_sums(sums, plan.scoring.conventions, 0.95)
+    sums = road.sums_of_users(period, road.Summands(plan.scoring.metrics, {"country": "country"}))
+    means = road.averages_of_sums(sums, plan.scoring.conventions, 0.95)
     assert exact(means.collect()) == exact(whole.experiment_metrics.select(*means.columns).collect())
 
 
@@ -146,8 +142,8 @@ def test_a_weighted_mean_has_the_bits_of_the_exact_sums_of_python(spark: SparkSe
     for group, part in rows.groupby("g"):
         part = part[part["v"].notna()]
         finite = np.where(np.isfinite(part["v"]), part["v"], 0.0)
-        sums = [np.array([int((limb * part["w"]).sum())]) for limb in limbs_of(finite)]
-        mean = exact_mean(sums, np.array([part["w"].sum()]))[0]
+        sums = [np.array([int((limb * part["w"]).sum())]) for limb in st.limbs_of(finite)]
+        mean = st.exact_mean(sums, np.array([part["w"].sum()]))[0]
         mean = np.inf if (np.isinf(part["v"]) & (part["w"] > 0)).any() else mean
         assert bits(float(result["v"][group])) == bits(float(mean))
         assert result[weight_of("v")][group] == part["w"].sum()
@@ -261,7 +257,7 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
         assert code == exit_code and sentence in err, (options, err)
 
 
-@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not rep.has_page_libraries(), reason="needs the libraries of the page")
 def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "page.html"
     for i, day in enumerate((DAYS[0], DAYS[1], DAYS[3])):

@@ -14,10 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from rankmetrics_spark import compare, evaluate, read, sources
-from rankmetrics_spark.job import run
-from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark import compare, evaluate, job, metrics as mx, pointers, read, sources
 from tests.benchmarks.observe import cost
 from tests.helpers.frames import calls_of_the_jvm
 from tests.helpers.logs import a_list, config, impressions, judgements
@@ -135,12 +132,12 @@ def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, t
     # Twelve metrics, five experiments, four comparisons in three segments.
     request = config(folder, tmp_path, metrics=TWELVE_METRICS, source={"segments": ["country"]}, **changes)
     with cost(spark) as seen:
-        result = jobs(spark, lambda: run(spark, request))
+        result = jobs(spark, lambda: job.run(spark, request))
     # Other stages read the head of the log, or tables.
     assert [stage.input_rows for stage in seen.stages if stage.input_rows >= ROWS] == [ROWS]
     assert result == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
     fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
-    assert result <= jobs(spark, lambda: run(spark, fewer))
+    assert result <= jobs(spark, lambda: job.run(spark, fewer))
 
 
 FIRST = date(2026, 8, 23)
@@ -159,10 +156,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder.mkdir(parents=True)
             values, ones = [value + i / 100 for i in range(20)], [1] * 20
             columns = {"user_id": users, "n_lists": ones, "n_relevant": ones, "ap_at_10": values, "ndcg_at_10": values}
-            columns |= {"convention_hash": [Convention().digest()] * 20}
+            columns |= {"convention_hash": [mx.Convention().digest()] * 20}
             pq.write_table(pa.table(columns), folder / f"part-{run_id}-{n}.parquet")
-        entry = Entry(run_id, ("a", "b"), convention={"name": "standard", "hash": Convention().digest()})
-        (out / "published" / f"{day}.json").write_text(Pointer(day, (entry,), 1).as_json())
+        entry = pointers.Entry(run_id, ("a", "b"), convention={"name": "standard", "hash": mx.Convention().digest()})
+        (out / "published" / f"{day}.json").write_text(pointers.Pointer(day, (entry,), 1).as_json())
     return out
 
 
@@ -185,7 +182,7 @@ def test_a_run_over_ninety_days_starts_few_more_jobs_than_its_day(
 ) -> None:
     def count(out: Path, **comparison: Any) -> int:
         request = config(folder, out, metrics=["ap@10"], evaluation_date="2026-11-21", comparison=comparison)
-        return jobs(spark, lambda: run(spark, request))
+        return jobs(spark, lambda: job.run(spark, request))
 
     alone = count(tmp_path / "alone", baseline="a")
     out = shutil.copytree(stored, tmp_path / "out")

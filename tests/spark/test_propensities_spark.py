@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark import off_policy, propensities
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.studies.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
-from tests.helpers.logs import exact
-from tests.helpers.messages import slow
+from tests.helpers import logs, messages
 from tests.unit.test_propensities import EXACT, METHODS, NAMES, Shown, simulated
 
 SCHEMA = "query string, item string, position int, relevance int"
@@ -30,7 +29,7 @@ def records(table: DataFrame) -> list[dict[str, Any]]:
 
 
 @pytest.mark.both_engines
-@pytest.mark.parametrize("method", [METHODS[0], *(slow(method) for method in METHODS[1:])])
+@pytest.mark.parametrize("method", [METHODS[0], *(messages.slow(method) for method in METHODS[1:])])
 def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession, method: str) -> None:
     log = spark.createDataFrame(rows_of({"f": {4: (2, 1), 11: (2, 1)}, **EXACT}), SCHEMA)
     rows = records(propensities(log, method=method, replicates=99))  # type: ignore[arg-type]
@@ -56,10 +55,10 @@ def test_the_bits_are_those_of_the_sums_over_keys_in_any_order_and_partitions(sp
     options: dict[str, Any] = {"k": 4, "replicates": 99, "seed": 3, "confidence": 0.9}
     one = propensities(log.coalesce(1), **options)
     other = propensities(log.repartition(5, "relevance", "position"), **options)
-    assert exact(one.collect()) == exact(other.collect())
+    assert logs.exact(one.collect()) == logs.exact(other.collect())
     assert [tuple(row[name] for name in NAMES) for row in records(one)] == expected
     assert expected[1][2] < expected[1][1] < expected[1][3]  # type: ignore[operator]
-    assert exact(propensities(log, **{**options, "seed": 4}).collect()) != exact(one.collect())
+    assert logs.exact(propensities(log, **{**options, "seed": 4}).collect()) != logs.exact(one.collect())
 
 
 def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:

@@ -90,7 +90,7 @@ def test_one_table_of_spark_decides_the_session_of_both(spark: SparkSession, mon
     def no_session() -> None:
         raise AssertionError("a session is looked for, although a table has one")
 
-    monkeypatch.setattr("rankmetrics_spark.engines.python_tables.session_in_use", no_session)
+    monkeypatch.setattr("rankmetrics_spark.engines.choice.session_in_use", no_session)
     result = evaluate(log, "ap@3", qrels, columns=columns)
     assert values(result.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
     shown = pd.DataFrame(LOG)

@@ -13,12 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, metric_udf, parse, run
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import config as cfg, evaluate, metric_udf, parse, run
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.report import accounting, checks, figures_of, has_page_libraries, local_tables, page
-from tests.helpers import logs
-from tests.helpers.commands import Call
+from tests.helpers import commands, logs
 
 ANY = {"max_invalid_fraction": 1}
 
@@ -94,7 +92,7 @@ def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path
     "more faulty judgements than `max_invalid_fraction`",
     "exit 4: the fraction, the limit and the reasons; nothing but a run record is written",
 )
-def test_too_many_faulty_judgements_stop_a_run(call: Call, tmp_path: Path) -> None:
+def test_too_many_faulty_judgements_stop_a_run(call: commands.Call, tmp_path: Path) -> None:
     code, out, err = call(
         "evaluate", "--config", of_judgements(tmp_path, max_invalid_fraction=0.5), "--date", logs.DATE
     )
@@ -111,7 +109,7 @@ def test_too_many_faulty_judgements_stop_a_run(call: Call, tmp_path: Path) -> No
     )
 
 
-def test_faulty_judgements_within_the_limit_are_a_warning(call: Call, tmp_path: Path) -> None:
+def test_faulty_judgements_within_the_limit_are_a_warning(call: commands.Call, tmp_path: Path) -> None:
     file = of_judgements(tmp_path, max_invalid_fraction=0.75)
     code, out, err = call("evaluate", "--config", file, "--date", logs.DATE, "--format", "json")
     warning = "3 of 4 judgements (75.00%) are faulty and left out; " + FAULTY_JUDGEMENTS
@@ -218,7 +216,7 @@ RATED = [
 
 
 def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSession, tmp_path: Path) -> None:
-    def settings(rows: list[logs.Shown], name: str, **gates: Any) -> Config:
+    def settings(rows: list[logs.Shown], name: str, **gates: Any) -> cfg.Config:
         quality = ANY | {"gates": gates}
         return logs.config(logs.parquet(tmp_path / name, rows), tmp_path / "out", metrics=["ap@3"], quality=quality)
 

@@ -11,10 +11,8 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare, effect_over_time, evaluate, read, run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.report.assets import file_text
-from rankmetrics_spark.report.html import SCRIPTS
+from rankmetrics_spark import compare, config as cfg, effect_over_time, evaluate, read, run
+from rankmetrics_spark.report import assets, html
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import csv_file
 
@@ -79,7 +77,7 @@ def values(of: Any, key: str = "") -> Iterator[str]:
 @pytest.fixture(scope="module")
 def output(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("queries")
-    first, _ = (run(spark, from_mapping(config(folder, evaluation_date=day))) for day in DAYS)
+    first, _ = (run(spark, cfg.from_mapping(config(folder, evaluation_date=day))) for day in DAYS)
     assert "queries" in " ".join(first.record["verdict"]) + first.checks.toPandas().to_csv()
     return folder
 
@@ -115,8 +113,8 @@ def test_a_run_of_queries_never_says_users(output: Path, call: Call) -> None:
 
 
 def test_the_scripts_of_a_page_have_no_sentence_about_users() -> None:
-    for name in SCRIPTS:
-        lines = [line for line in file_text(f"{name}.js").splitlines() if not re.match(r"\s*(//|/\*)", line)]
+    for name in html.SCRIPTS:
+        lines = [line for line in assets.file_text(f"{name}.js").splitlines() if not re.match(r"\s*(//|/\*)", line)]
         assert not [line for line in lines if re.search(r"""["'`][^"'`]*\b[Uu]sers? [a-z]""", line)]
 
 

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate
-from rankmetrics_spark.metrics import PRESETS
-from rankmetrics_spark.report import has_page_libraries
+from rankmetrics_spark import evaluate, metrics as mx, report as rep
 from rankmetrics_spark.tools import BEST_FIRST, make_log
 from tests.helpers.commands import ROOT, Call, ok
 from tests.helpers.readme import README, blocks, commands, section
@@ -83,7 +81,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     result = {(r["experiment_id"], "ap@10"): r["ap@10"] for r in json.loads(out) if r["convention"] == "standard"}
     assert (code, result) == (0, {key: mean for key, mean in means.items() if key[1] == "ap@10"})
     code, out, _ = call(*selftest)
-    assert (code, [line.split()[0] for line in out.splitlines()][: len(PRESETS)]) == (0, list(PRESETS))
+    assert (code, [line.split()[0] for line in out.splitlines()][: len(mx.PRESETS)]) == (0, list(mx.PRESETS))
 
     (program,) = blocks("python", OWN_LOG)
     names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
@@ -104,7 +102,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)["comparisons"]}
     assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))
     code, _, err = call(*report)
-    if has_page_libraries():
+    if rep.has_page_libraries():
         assert (code, f"open the report: {folder}/out/first/report.html" in err) == (0, True)
         assert "candidate_a beats control" in re.sub("<[^>]+>", "", (folder / "out/first/report.html").read_text())
     else:

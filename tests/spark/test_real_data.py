@@ -8,24 +8,21 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.job import Outcome
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark import config as cfg, job, run, sinks
 from tests.helpers.logs import averages, by_user
 
 CLEF_COLUMNS = {"experiment": "experiment", "user": "topic", "item": "item", "position": "position"}
 
 
-def evaluated(spark: SparkSession, out: Path, **sections: Any) -> Outcome:
-    done = run(spark, from_mapping({"sink": {"path": str(out)}, **sections}))
+def evaluated(spark: SparkSession, out: Path, **sections: Any) -> job.Outcome:
+    done = run(spark, cfg.from_mapping({"sink": {"path": str(out)}, **sections}))
     rows = done.record["rows"]
     assert rows["in"] == rows["evaluated"] + rows["quarantined"]
     return done
 
 
-def users_of(spark: SparkSession, done: Outcome) -> dict[tuple[str, str], dict[str, Any]]:
-    return by_user(read(spark, f"{done.path}/user_metrics"))
+def users_of(spark: SparkSession, done: job.Outcome) -> dict[tuple[str, str], dict[str, Any]]:
+    return by_user(sinks.read(spark, f"{done.path}/user_metrics"))
 
 
 def reference(file: Path, experiment: str, user: str) -> pd.DataFrame:
@@ -101,7 +98,7 @@ def test_open_bandit_with_and_without_users_without_a_click(
     assert_equal_to_reference(users_of(spark, done), expected, columns)
 
 
-def trec(spark: SparkSession, folder: Path, out: Path, run_file: str, qrels: str, **changes: Any) -> Outcome:
+def trec(spark: SparkSession, folder: Path, out: Path, run_file: str, qrels: str, **changes: Any) -> job.Outcome:
     return evaluated(
         spark,
         out,

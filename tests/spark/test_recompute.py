@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import read, run
+from rankmetrics_spark import metrics as mx, read, report as rep, run
 from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import ConfigError, DifferenceError, InputError, OutputError
 from rankmetrics_spark.job import forget, recompute, verify
-from rankmetrics_spark.metrics import PRESETS
-from rankmetrics_spark.report import figures_of_output, write_page
 from rankmetrics_spark.sinks import ParquetFolder, altered, files_of, prune, store_of
 from tests.helpers.commands import Call
 from tests.helpers.kills import FullDisk, Killed, count_down
@@ -190,7 +188,7 @@ def test_other_judgements_give_what_a_run_over_the_log_with_them_gives(
 def test_a_page_has_what_was_recomputed(spark: SparkSession, tmp_path: Path) -> None:
     log, out, page = parquet(tmp_path / "log", random_log(3, users=8)), tmp_path / "out", tmp_path / "page.html"
     published(spark, log, out, LAX, report={"file": str(page)})
-    write_page(figures_of_output(spark, Sink(path=str(out)), DATE), page)
+    rep.write_page(rep.figures_of_output(spark, Sink(path=str(out)), DATE), page)
     assert "ERR@5" not in page.read_text()
     recompute(spark, Sink(path=str(out)), ["err@5"])
     assert "ERR@5" in page.read_text()
@@ -244,8 +242,8 @@ def log_without_repeats(folder: Path) -> Path:
 TOLD = {
     "clicks by position": {"standard", "sklearn", "torchmetrics", "tfma", "lightgbm"},
     "several lists and segments": {"standard", "sklearn", "torchmetrics", "tfma", "lightgbm"},
-    "all repeats": {*PRESETS},
-    "grades looked up": {*PRESETS},
+    "all repeats": {*mx.PRESETS},
+    "grades looked up": {*mx.PRESETS},
 }
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import run
-from rankmetrics_spark.config import Sink
+from rankmetrics_spark import config as cfg, report as rep, run
 from rankmetrics_spark.job import Outcome, verify
-from rankmetrics_spark.report import figures_of, local_tables
 from rankmetrics_spark.sinks import files_of, seals
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, a_list, config, csv_file, parquet
@@ -49,9 +47,9 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
     assert said == {(name, "ok", f"As registered on {on}") for name in "ab"}
     day(spark, tmp_path)
     # The page has it, and whoever verifies derives it too.
-    shown = figures_of(local_tables(str(tmp_path / "out"))).checks
+    shown = rep.figures_of(rep.local_tables(str(tmp_path / "out"))).checks
     assert f"As registered on {on}" in {row["sentence"] for row in shown}
-    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other
+    assert not verify(spark, cfg.Sink(path=str(tmp_path / "out"))).other
     late = day(spark, tmp_path, "2026-11-23", where="u1", primary=["ap@5"], margin={"ap@5": 0.02}, tuning_users=10)
     deviations = [
         'another metric decides: primary is ["ap@5"], registered is ["ndcg@5"]',
@@ -79,7 +77,7 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
     day(spark, tmp_path, "2026-11-18", looks="one")
     _, out, _ = registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")
     on = json.loads(out)["registered"][:10]
-    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other  # it was none of that run
+    assert not verify(spark, cfg.Sink(path=str(tmp_path / "out"))).other  # it was none of that run
     expected = (
         f"Not as registered on {on}: the plan came after the first published look, of 2026-11-18; 1 look more than "
         "the 1 registered; it ends on 2026-11-19, 1 day before the registered end, 2026-11-20."
@@ -128,11 +126,11 @@ def test_each_test_is_held_to_its_own_part_of_the_plan(spark: SparkSession, tmp_
         for test, sentence in expected.items()
         for arm in "ab"
     }
-    of_page = figures_of(local_tables(str(tmp_path / "out"))).tests
+    of_page = rep.figures_of(rep.local_tables(str(tmp_path / "out"))).tests
     assert {
         test: {row["sentence"] for row in each.checks if row["name"] == "registered"} for test, each in of_page.items()
     } == {test: {sentence} for test, sentence in expected.items()}
-    assert not verify(spark, Sink(path=str(tmp_path / "out"))).other
+    assert not verify(spark, cfg.Sink(path=str(tmp_path / "out"))).other
     night("2026-11-20")
     late = night("2026-11-21", of_ranker="ap@5")
     (sentence,) = (line for line in late.record["verdict"] if line.startswith("ranker: not"))

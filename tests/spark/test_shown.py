@@ -11,9 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions as F
 from scipy import stats
 
-from rankmetrics_spark import changed, exposure
-from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.statistics import poisson_weights
+from rankmetrics_spark import changed, errors as err, exposure, statistics as st
 from tests.helpers.messages import refusal, slow
 from tests.unit.test_overlaps import rbo_by_definition
 
@@ -112,7 +110,7 @@ def test_other_columns_and_tables_of_python_are_read(spark: SparkSession) -> Non
 def test_an_unknown_baseline_is_named_when_the_rows_are_computed(spark: SparkSession, study: Any) -> None:
     table = study(log(spark), baseline="kontrol")
     error = refusal(table.collect)
-    assert type(error) is ConfigError
+    assert type(error) is err.ConfigError
     assert str(error) == "unknown experiment 'kontrol'; did you mean 'control'? known: control, new, newer"
 
 
@@ -139,7 +137,7 @@ def test_several_requests_of_a_user_are_no_list(spark: SparkSession) -> None:
     rows = [(*user, f"{request}-{rank}", rank, 0.0) for user in users for request in "ab" for rank in range(1, 51)]
     table = spark.createDataFrame(rows, SCHEMA)
     error = refusal(changed(table, "control", k=3).collect)
-    assert type(error) is InputError
+    assert type(error) is err.InputError
     assert str(error) == (
         "120 of 240 rows repeat a rank of their user in one experiment (50.00%, allowed 1.00%: max_invalid_fraction is "
         "0.01); allowed: one list per user: if users have several requests each, name the column of the request as the "
@@ -234,7 +232,7 @@ def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSess
         row["user_id"]: row["hash"]
         for row in log(spark, lists).selectExpr("user_id", "xxhash64(user_id) AS hash").distinct().collect()
     }
-    weights = {user: poisson_weights(np.array([n]).view(np.uint64), 7, 50)[0] for user, n in hashes.items()}
+    weights = {user: st.poisson_weights(np.array([n]).view(np.uint64), 7, 50)[0] for user, n in hashes.items()}
 
     def replicates(experiment: str) -> list[tuple[float, float]]:
         values = []
@@ -293,7 +291,7 @@ def test_experiments_of_different_size_are_compared_at_the_users_with_the_lowest
     hashed = table.selectExpr("experiment_id", "user_id", "xxhash64(user_id) AS hash").distinct().collect()
     named = {row["user_id"]: row["hash"] for row in hashed}
     few = {e: sorted((user for name, user in lists if name == e), key=named.__getitem__)[:25] for e in sizes}
-    weights = {user: poisson_weights(np.array([n]).view(np.uint64), 1, 20)[0] for user, n in named.items()}
+    weights = {user: st.poisson_weights(np.array([n]).view(np.uint64), 1, 20)[0] for user, n in named.items()}
 
     def entropies(e: str) -> list[float]:
         counts = [Counter[str]() for _ in range(21)]

@@ -13,8 +13,7 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import run, sources
-from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark import config as cfg, run, sources
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError, QualityError
 from tests.helpers import sources as made
@@ -153,7 +152,7 @@ def test_csv_files_with_columns_in_another_order_are_refused(spark: SparkSession
 
 def test_csv_files_with_one_header_in_any_case_are_one_log(spark: SparkSession, tmp_path: Path) -> None:
     source = made.csv_folder(tmp_path / "log", f"{made.HEADER}\na,u,x,1,1\n", f"{made.HEADER.upper()}\na,v,x,1,0\n", "")
-    rows = sources.read(spark, from_mapping({"source": source, "metrics": ["rr"]}).source)
+    rows = sources.read(spark, cfg.from_mapping({"source": source, "metrics": ["rr"]}).source)
     assert {tuple(row) for row in rows.toLocalIterator()} == {("a", "u", "x", "1", "1"), ("a", "v", "x", "1", "0")}
 
 
@@ -277,7 +276,7 @@ def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tm
     with pytest.raises(
         QualityError, match=r"; if several files have the same tag, set source.experiment_from to file$"
     ):
-        run(spark, from_mapping(document))
+        run(spark, cfg.from_mapping(document))
 
 
 def test_clicks_in_text_may_be_true_or_false(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import compare
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import compare, config as cfg, job, sinks
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.job import run
-from rankmetrics_spark.sinks import read
 from tests.helpers.users import apart, one
 
 DATES = ("2026-11-01", "2026-11-03")
@@ -82,15 +79,15 @@ def test_a_run_compares_within_strata_of_its_segments_and_dates(spark: SparkSess
         ]
         log = pd.DataFrame(rows, columns=["experiment", "user", "item", "position", "relevance", "country"])
         log.to_csv(tmp_path / f"{day}.csv", index=False)
-        config = Config.read({
+        config = cfg.Config.read({
             "source": {"format": "csv", "path": str(tmp_path / f"{day}.csv"), "segments": ["country"]},
             "metrics": ["p@3"], "comparison": comparison | {"period": {"from": "2026-11-01", "to": "{date}"}},
             "sink": {"path": str(tmp_path / "out")}, "evaluation_date": f"2026-11-0{day}",
         })  # fmt: skip
-        run(spark, config)
-    rows = read(spark, str(tmp_path / "out/comparisons")).where("evaluation_date = '2026-11-02'").collect()
+        job.run(spark, config)
+    rows = sinks.read(spark, str(tmp_path / "out/comparisons")).where("evaluation_date = '2026-11-02'").collect()
     (row,) = [row for row in rows if row["segment"] == "all"]
-    users = read(spark, str(tmp_path / "out/user_metrics")).drop("convention_hash", "convention")
+    users = sinks.read(spark, str(tmp_path / "out/user_metrics")).drop("convention_hash", "convention")
     again = compare(users, "a", dates=("2026-11-01", "2026-11-02"), strata=("date", "country"), segments="country")
     (same,) = again.where("segment = 'all'").collect()
     assert row["strata_difference"] == same["strata_difference"] != row["difference"] and row["test"] == "strata"

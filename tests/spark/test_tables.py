@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import read, run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.pointers import Entry
-from rankmetrics_spark.schemas import OF_DATES, USER_STATES
+from rankmetrics_spark import config as cfg, pointers, read, run, schemas as sch
 
 # The reason: a date gets the layout of another output without a run.
 from rankmetrics_spark.sinks import files_of, swapping
@@ -41,7 +38,7 @@ def stored(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
                     "comparison": {"baseline": "007", "only_changed": day == DAYS[1], "bootstrap": day == DAYS[1]},
                     "percentiles": [50] if day == DAYS[1] else [], "quality": {"max_invalid_fraction": 1},
                     "sink": {"path": str(folder / "out" / "first")}}  # fmt: skip
-        run(spark, from_mapping(document))
+        run(spark, cfg.from_mapping(document))
     return folder / "out"
 
 
@@ -66,7 +63,7 @@ def answered(rows: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.both_engines
 def test_each_table_has_the_columns_and_types_of_the_page(spark: SparkSession, out: Path) -> None:
     assert updated(PAGE) == PAGE, "run make readme"
-    listed = {table: columns for table, columns in tables().items() if table not in (*OF_DATES, USER_STATES)}
+    listed = {table: columns for table, columns in tables().items() if table not in (*sch.OF_DATES, sch.USER_STATES)}
     assert len(listed) == 5
     result = {table: dict(read(spark, f"{out}/{table}").dtypes) for table in listed}
     metrics = {"ap_at_10": "double", "ndcg_at_10": "double"}
@@ -123,7 +120,7 @@ def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(sp
     # The comparisons of one of the two dates in one file.
     outputs, of_all = files_of(str(out)), "20261122T010203-0a1b2c3d"
     pointer = swapping.pointer_of(outputs, DAYS[1])
-    old = swapping.gather(outputs, pointer, Entry(of_all, ()), {})
+    old = swapping.gather(outputs, pointer, pointers.Entry(of_all, ()), {})
     swapping.write_pointer(outputs, replace(pointer, by_date=of_all))
     swapping.remove(outputs, old)
     (both,) = blocks("sql", section("Many experiments", PAGE))

@@ -10,11 +10,8 @@ import pytest
 from pyspark.sql import SparkSession, functions as F
 from scipy import stats
 
-from rankmetrics_spark import compare, evaluate
-from rankmetrics_spark.config import Config
+from rankmetrics_spark import compare, config as cfg, evaluate, job, sinks
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.job import run
-from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 
 COLUMNS = {"experiment": "arm", "relevance": "clicked"}
@@ -102,15 +99,15 @@ def test_a_run_a_period_and_what_is_refused(spark: SparkSession, tmp_path: Path,
             "evaluation_date": f"2026-11-2{day}",
             "sink": {"path": str(tmp_path / "out")},
         }
-        outcome = run(spark, Config.read(config))
+        outcome = job.run(spark, cfg.Config.read(config))
         assert outcome.comparisons is not None
         (row,) = outcome.comparisons.collect()
         hold(row, pd.concat(days[: day + 1]))
     assert any("among the 47 % of users with could_differ" in line for line in outcome.record["verdict"])
-    stored = read(spark, str(tmp_path / "out" / "checks")).where("evaluation_date = '2026-11-21'").collect()
+    stored = sinks.read(spark, str(tmp_path / "out" / "checks")).where("evaluation_date = '2026-11-21'").collect()
     told = {check["name"]: (check["status"], check["observed"]) for check in stored}
     assert [told[name] for name in ("trigger_rate", "untriggered")] == [("ok", 1.0), ("ok", row["p_untriggered"])]
-    users = read(spark, str(tmp_path / "out" / "user_metrics"))
+    users = sinks.read(spark, str(tmp_path / "out" / "user_metrics"))
     (again,) = compare(users, "a", trigger="could_differ", dates=("2026-11-20", "2026-11-21")).collect()
     assert again["p_value"] == row["p_value"]
     given = ("--input", tmp_path / "out", "--baseline", "a", "--set", "trigger=could_differ")

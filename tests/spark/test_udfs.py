@@ -6,8 +6,7 @@ import chispa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import ap_at, evaluate, metric_udf, ndcg_at, register_udfs
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark import ap_at, errors as err, evaluate, metric_udf, ndcg_at, register_udfs
 from tests.helpers.logs import impressions, random_log
 from tests.helpers.messages import messages
 
@@ -79,7 +78,7 @@ def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession
     register_udfs(spark, "rr")
     with pytest.raises(Exception, match="rr got a rank of 0"):
         spark.sql("SELECT rr(slot, clicked) AS rr FROM slots_of_a_test").collect()
-    with pytest.raises(ConfigError, match="first_rank is 2; allowed"):
+    with pytest.raises(err.ConfigError, match="first_rank is 2; allowed"):
         ap_at(10, first_rank=2)  # type: ignore[arg-type]
 
 
@@ -87,7 +86,7 @@ def test_a_rank_of_0_ends_the_query_unless_ranks_start_there(spark: SparkSession
 def test_a_wrong_call_raises_a_config_error_with_the_reason(given: dict[str, Any], message: str) -> None:
     options = {"columns": [], **given}
     name, columns = options.pop("metric"), options.pop("columns")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(err.ConfigError) as caught:
         metric_udf(name, **options)(*columns)
     assert str(caught.value).startswith(message)
 

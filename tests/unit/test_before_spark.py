@@ -11,15 +11,13 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from rankmetrics_spark import cli, run
+from rankmetrics_spark import cli, run, sinks
 from rankmetrics_spark.cli.earlier import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
 from rankmetrics_spark.report import Figures, html as page
-from rankmetrics_spark.sinks import records_in
-from tests.helpers.commands import ROOT
+from tests.helpers import commands, packages
 from tests.helpers.messages import cases, json_cases, messages
-from tests.helpers.packages import quick_vega
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -77,10 +75,10 @@ def test_a_filter_of_a_scheduler_replaces_none_of_the_config(refused: Refused) -
     with pytest.raises(ConfigError, match=r"source.where of the config is 'slot <= 3', which it would replace"):
         cli.opts.loaded({"source": {"path": "log"}}, ("source.where=slot <= 3",), where="slot <= 5")
     # Neither scheduler sets the key, which would replace it.
-    for file in (ROOT / "jobs" / "airflow_dag.py", ROOT / "conf" / "databricks.yml"):
+    for file in (commands.ROOT / "jobs" / "airflow_dag.py", commands.ROOT / "conf" / "databricks.yml"):
         assert "--where" in file.read_text() and "source.where=" not in file.read_text()
     # By default the DAG has no filter: the config means the same by hand.
-    assert 'setting("WHERE", "")' in (ROOT / "jobs" / "airflow_dag.py").read_text()
+    assert 'setting("WHERE", "")' in (commands.ROOT / "jobs" / "airflow_dag.py").read_text()
 
 
 # ---- the text of a config
@@ -158,7 +156,7 @@ def test_a_missing_input_is_refused(refused: Refused) -> None:
 
 def test_a_run_that_is_refused_before_spark_starts_has_a_record(refused: Refused, tmp_path: Path) -> None:
     code, sentence = refused({"source": {"path": "nowhere"}, "sink": {"path": "out"}}, "--engine", "spark")
-    (record,) = records_in(str(tmp_path / "out")) or ()
+    (record,) = sinks.records_in(str(tmp_path / "out")) or ()
     assert (record["outcome"], record["engine"], record["config"]["source"]["path"]) == ("failed", "spark", ["nowhere"])
     assert record["error"] == {"class": "InputError", "exit_code": code, "message": sentence}
     assert [(row["outcome"], row["error"]) for row in summaries([record])] == [("failed", sentence)]
@@ -348,7 +346,7 @@ def test_a_report_replaces_nothing_but_a_page(
 
 def test_a_page_replaces_an_earlier_one_and_no_name_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("altair")
-    quick_vega(monkeypatch)
+    packages.quick_vega(monkeypatch)
     file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
     page.write_page(Figures([]), file)
     page.check_page_file("report", file)

@@ -1,7 +1,6 @@
 """Comparisons of users whose lists differ, against SciPy and loops; and how people read them."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.comparison import Question, UserTable
+from rankmetrics_spark import errors as err, gates, layouts as lay
 from rankmetrics_spark.config import Comparison, Config, Gate, Options
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.gates import gate_checks
-from rankmetrics_spark.layouts import LAYOUTS, Reading
 from rankmetrics_spark.metrics import list_hashes, parse, resolve
 from rankmetrics_spark.report import sentence, verdict_of
 from tests.helpers.messages import messages
@@ -138,7 +134,7 @@ def test_margins_gates_and_losses_say_which_users_too() -> None:
     row, among = one(users(), margin={METRIC: "1%"}), "among the 33 % of users whose lists changed"
     lines = verdict_of([row], [parse(METRIC)])
     assert any(line.startswith(f"MAP@10 of b is no more than 1 % below that of a {among}: ") for line in lines)
-    (check,) = gate_checks([Gate(metric=METRIC, max_drop=0.01)], [], [row])
+    (check,) = gates.gate_checks([Gate(metric=METRIC, max_drop=0.01)], [], [row])
     assert f" against a {among}; the gate allows" in check.sentence
     won = {"role": "primary", "better": "candidate"}
     lost = row | {"metric": "p@1", "role": "guardrail", "better": "baseline"}
@@ -171,23 +167,23 @@ def test_the_effect_over_all_users_says_what_its_interval_is_not(rules: dict[str
 
 @pytest.mark.parametrize(("other", "words"), messages("only_changed"))
 def test_what_it_does_not_go_with_is_refused(other: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"comparison.only_changed is true, and comparison.{words}"):
+    with pytest.raises(err.ConfigError, match=f"comparison.only_changed is true, and comparison.{words}"):
         Comparison.read({"baseline": "a", "only_changed": True, **other})
     assert Comparison.read({"baseline": "a", **other}).only_changed is False
 
 
 def test_lists_without_items_cannot_be_compared() -> None:
-    with pytest.raises(ConfigError, match=r"columns\.item is null, but only_changed compares lists by item"):
+    with pytest.raises(err.ConfigError, match=r"columns\.item is null, but only_changed compares lists by item"):
         Options(columns={"item": None}, only_changed=True)
-    with pytest.raises(ConfigError, match=r"source\.columns\.item is null, but comparison.only_changed"):
+    with pytest.raises(err.ConfigError, match=r"source\.columns\.item is null, but comparison.only_changed"):
         Config.read({"source": {"path": "x", "columns": {"item": None}}, "comparison": {"only_changed": True}})
 
 
 def test_the_design_is_paired_whatever_the_share_of_users_in_both() -> None:
-    request = Comparison.read({"baseline": "a", "only_changed": True})
-    of = UserTable(SimpleNamespace(columns=[]), (parse(METRIC),), {})  # type: ignore[arg-type]
-    asked = [Question.of(each, of).request.design for each in (request, replace(request, only_changed=False))]
-    assert asked == ["paired", "auto"]
+    rows = users()
+    rows.loc[rows.index >= 70, "user"] += " of b alone"  # 10 of 60 are in both
+    assert compared(rows, Comparison("a"))[PAIR]["design"] == "independent"
+    assert compared(rows, REQUEST)[PAIR]["design"] == "paired"
 
 
 # ---- the hash
@@ -220,8 +216,8 @@ def hash_of(rows: list[tuple[int, int, float]], convention: str = "standard", to
     kinds = [(name, pa.int64() if by_position else pa.float64()), ("_hash", pa.int64()), ("relevance", pa.float64())]
     kind = pa.list_(pa.struct([*kinds, *([] if by_position else [("item_id", pa.string())])]))
     columns = {"_entries": pa.array([entries], kind), "_rows": pa.array([len(rows)])}
-    read = Reading(resolve(convention), by_position=by_position, hashed_to=to, **reading)
-    (result,) = LAYOUTS["rows"].unpack(columns, read).list_hash  # type: ignore[misc]
+    read = lay.Reading(resolve(convention), by_position=by_position, hashed_to=to, **reading)
+    (result,) = lay.LAYOUTS["rows"].unpack(columns, read).list_hash  # type: ignore[misc]
     return int(result)
 
 

@@ -11,11 +11,10 @@ import statsmodels.formula.api as smf
 from scipy import stats
 from statsmodels.stats.weightstats import CompareMeans
 
+from rankmetrics_spark import metrics as mx, report as rep
 from rankmetrics_spark.comparison import Totals, add_rows, comparison_rows, rows_of_clusters
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import verdict_of
 from tests.helpers.users import METRIC, PAIR, Found, apart, by_key, compared, keys_of, question, table, user_rows
 
 
@@ -196,7 +195,7 @@ def test_one_household_has_no_test() -> None:
 def test_the_verdict_names_the_unit() -> None:
     users = households(13, effect=0.0)
     row = of_clusters(users)[PAIR]
-    lines = verdict_of([row], [parse(METRIC)])
+    lines = rep.verdict_of([row], [mx.parse(METRIC)])
     n = row["n_users_baseline"], row["n_users_candidate"]
     assert f"; {sum(n)} clusters of household are enough to find changes of" in lines[0]
     expected = f"Errors are by household: {n[0]} clusters of 300 users in a, {n[1]} clusters of 300 users in b"

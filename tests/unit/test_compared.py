@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from tests.compared import FEATURES, OURS, peers, results, updated
-from tests.compared.__main__ import ENVIRONMENTS, proved
+from tests.compared import FEATURES, OURS, __main__, peers, results, updated
 from tests.compared.peers import PEERS, Peer
 from tests.helpers.commands import ROOT
 
@@ -33,7 +32,7 @@ def test_every_system_has_a_cell_for_every_feature() -> None:
 def test_versions_are_those_that_the_environments_pin() -> None:
     result = results()
     for peer in PEERS:
-        of_its_own = ENVIRONMENTS.get(peer.__name__)
+        of_its_own = __main__.ENVIRONMENTS.get(peer.__name__)
         path = f"tests/benchmarks/peers/{of_its_own}.txt" if of_its_own else "constraints/py311.txt"
         pins = (ROOT / path).read_text().lower().replace("_", "-")
         assert f"{peer.package.lower().replace('_', '-')}=={result[peer.title]['version']}\n" in pins
@@ -45,7 +44,7 @@ def test_cells_are_what_the_installed_system_does(peer: type[Peer]) -> None:
     recorded = results()[peer.title]
     if importlib.metadata.version(peer.package) != recorded["version"]:
         pytest.skip(f"{peer.title} {recorded['version']} is not installed")
-    assert proved(peer.__name__, sys.executable) == {peer.title: recorded}
+    assert __main__.proved(peer.__name__, sys.executable) == {peer.title: recorded}
 
 
 class Grown(Peer):

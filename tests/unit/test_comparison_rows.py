@@ -12,14 +12,10 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from rankmetrics_spark import comparison as cmp
+from rankmetrics_spark import comparison as cmp, pointers, statistics as st
 from rankmetrics_spark.config import Comparison, Days, OfTest
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.pointers import Compared, Entry, History, Pointer
-from rankmetrics_spark.statistics import poisson_weights
-from tests.helpers import users as us
-from tests.helpers.commands import ROOT
-from tests.helpers.messages import cases
+from tests.helpers import commands, messages, users as us
 from tests.tables_page import updated
 
 # ---- against SciPy, statsmodels and NumPy
@@ -86,7 +82,7 @@ def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str)
 def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> None:
     a, b = us.values(40)
     users = us.table({"a": a, "b": b})
-    weights = poisson_weights(us.keys_of([f"u{i}" for i in range(40)]), 9, 400).astype(float)
+    weights = st.poisson_weights(us.keys_of([f"u{i}" for i in range(40)]), 9, 400).astype(float)
 
     def means(of: Any) -> Any:
         return weights.T @ of / weights.sum(axis=0)
@@ -266,9 +262,9 @@ def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
 
 
 def test_each_row_has_the_number_of_the_look_at_its_pair() -> None:
-    entry = Entry("20261101T000000-00000000", ("b",), compared=Compared(("a", "b")))
-    days = {date: Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
-    result = us.compared(mixed_users(), Comparison("a"), look_numbers=History.before("2026-11-10", days))
+    entry = pointers.Entry("20261101T000000-00000000", ("b",), compared=pointers.Compared(("a", "b")))
+    days = {date: pointers.Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
+    result = us.compared(mixed_users(), Comparison("a"), look_numbers=pointers.History.before("2026-11-10", days))
     assert {key[1]: row["look"] for key, row in result.items()} == {"b": 3, "c": 1}
     assert {row["look"] for row in us.compared(mixed_users(), Comparison("a")).values()} == {None}
 
@@ -384,16 +380,16 @@ def test_a_decomposition_of_a_baseline_that_is_not_there_names_the_nearest() -> 
 
 
 def test_each_statistic_is_in_a_test_of_rows_and_in_the_docs() -> None:
-    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "unit").glob("*_rows.py"))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (commands.ROOT / "tests" / "unit").glob("*_rows.py"))
     without = [
         name for name, each in cmp.STATISTICS.items() if not any(f'"{column}"' in tests for column in each.columns)
     ]
     assert without == []
-    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    page = (commands.ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
     assert updated(page) == page, "run: make readme"
 
 
-@pytest.mark.parametrize(("columns", "settings", "message"), cases("statistics that do not fit"))
+@pytest.mark.parametrize(("columns", "settings", "message"), messages.cases("statistics that do not fit"))
 def test_a_statistic_that_does_not_fit_is_refused(columns: Any, settings: Any, message: str) -> None:
     def new(rows: Any) -> Any:
         return rows.keys

@@ -8,9 +8,7 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from rankmetrics_spark.config import Gate
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import sentence
+from rankmetrics_spark import config as cfg, metrics as mx, report as rep
 from tests.helpers.gates import failed_gates
 from tests.helpers.users import METRIC, apart, one, table
 
@@ -95,10 +93,10 @@ def test_the_sentence_the_gates_and_the_table_show_the_numbers_of_cuped() -> Non
         f"{in_percent[2]:+.1f}) with CUPED, p <"
     )
     assert in_percent[2] < 0 < row["difference"]
-    assert sentence(row, parse(METRIC)).startswith(message)
+    assert rep.sentence(row, mx.parse(METRIC)).startswith(message)
     # The difference itself is above 0; less what was there before, it is a drop of 0.02.
     limits = ({"max_drop": 0.001}, {"max_drop": 0.02, "on": "bound"}, {"max_relative_drop": 0.01})
-    result = [failed_gates([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
+    result = [failed_gates([cfg.Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
     drops = -row["cuped_difference"], -row["cuped_ci_low"], -row["cuped_relative_difference"]
     assert result == [
         [f"MAP@10 of b fell by {drops[0]:.4f} against a; the gate allows 0.001"],

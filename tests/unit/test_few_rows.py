@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark import errors
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark import engines as eng, errors
 
 TRACE = """[PYTHON_EXCEPTION] An exception was thrown:
 Traceback (most recent call last):
@@ -29,11 +28,11 @@ def test_an_error_of_a_python_step_is_its_sentence_with_the_words_of_the_engine_
     engine = RuntimeError(TRACE.format(errors.__name__))
     table: Any = Table(engine)
     with pytest.raises(errors.ConfigError, match=r"^unknown experiment 'contrl'; did you mean 'control'\? ") as caught:
-        few_rows(table)
+        eng.few_rows(table)
     assert caught.value.__cause__ is engine
 
 
 def test_another_error_stays_what_it_is() -> None:
     table: Any = Table(RuntimeError("no space left"))
     with pytest.raises(RuntimeError, match=r"^no space left$"):
-        few_rows(table)
+        eng.few_rows(table)

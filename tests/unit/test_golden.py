@@ -8,10 +8,8 @@ import pytest
 
 from rankmetrics_spark.metrics import PRESETS, Convention, resolve
 from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
-from tests.helpers import frames
+from tests.helpers import frames, messages
 from tests.helpers.builders import ranked, value_of
-from tests.helpers.frames import Case
-from tests.helpers.messages import json_cases
 from tests.oracles import ORACLES
 
 GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"
@@ -74,7 +72,7 @@ MEMBERS = {
     "both": lambda shown, judged: shown & judged,
     "either": lambda shown, judged: shown | judged,
 }
-COVERAGE: dict[str, object] = dict(json_cases("coverage of other systems"))
+COVERAGE: dict[str, object] = dict(messages.json_cases("coverage of other systems"))
 
 
 def mean_over(convention: Convention, metric: str) -> float:
@@ -101,7 +99,7 @@ def test_tfma_counts_an_item_that_is_shown_twice_as_two() -> None:
     one = ranked(["a", "b", "a"], [3, 2, 1], {"a": 1, "b": 0}, rule)
     assert value_of("ndcg@3", one, rule) == pytest.approx((1 + 1 / math.log2(4)) / (1 + 1 / math.log2(3)), abs=1e-15)
     assert value_of("ndcg@3", one, rule) == pytest.approx(0.9197207891481876, abs=1e-15)
-    case = Case(["a", "b", "a"], [3.0, 2.0, 1.0], {"a": 1, "b": 0})
+    case = frames.Case(["a", "b", "a"], [3.0, 2.0, 1.0], {"a": 1, "b": 0})
     assert frames.values([case], ["ndcg@3"], "tfma") == [[value_of("ndcg@3", one, rule)]]
 
 

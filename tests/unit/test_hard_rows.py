@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from rankmetrics_spark import comparison as cmp, statistics as st
+from rankmetrics_spark import comparison as cmp, config as cfg, statistics as st
 from rankmetrics_spark.comparison import measures, sums as sums_by_key
-from rankmetrics_spark.config import Comparison
 from tests.helpers.users import METRIC, apart, by_key, deciding_p, one, question, table, totals_of, user_rows
 
 
@@ -191,7 +190,7 @@ def test_several_looks_clusters_and_cuped_have_their_rules() -> None:
 def test_values_are_kept_where_they_are_few_whatever_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     users = table({"a": sparse(90, 25, 1), "b": sparse(90, 14, 2)})
     users["country"] = [f"c{i % 90 % 2}" for i in range(len(users))]
-    request = Comparison("a", design="independent")
+    request = cfg.Comparison("a", design="independent")
 
     def rows(parts: int) -> Any:
         some = users["user"].map(lambda name: int(name[1:]) % parts)

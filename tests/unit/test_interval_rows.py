@@ -9,10 +9,8 @@ import pytest
 from scipy import optimize, stats
 from statsmodels.stats.weightstats import CompareMeans
 
+from rankmetrics_spark import errors as err, report as rep, statistics as st
 from rankmetrics_spark.config import Comparison, PlannedLooks
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Figures
-from rankmetrics_spark.statistics import CORRECTIONS, Estimate, adjusted_levels, with_decision
 from tests.helpers.screens import contradictions, units
 from tests.helpers.users import METRIC, apart, compared, table
 
@@ -59,7 +57,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("looks", LOOKS)
 def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: str, looks: str) -> None:
     seen = set()
-    for seed, correction in enumerate(CORRECTIONS):
+    for seed, correction in enumerate(st.CORRECTIONS):
         shape: dict[str, Any] = [{"families": "one"}, {"primary_share": 0.8}, {}][seed % 3]
         users = log(seed, n=[75, 63][seed % 2])
         for row in rows_of(users, correction=correction, design=design, earlier=seed % 2 == 0, **shape, **LOOKS[looks]):
@@ -140,7 +138,7 @@ def test_at_the_edge_of_the_decision_interval_and_decision_change_together() -> 
         low, high = (low, middle) if decided else (middle, high)
     one, decided = np.ones(4), np.array([True, True, False, False])
     low, high = np.array([-1e-18, -2, 1e-18, -2]), np.array([2, 1e-18, 2, -1e-18])
-    moved = with_decision(Estimate(np.array([1.0, -1.0, 1.0, -1.0]), one, one, low, high, one), decided)
+    moved = st.with_decision(st.Estimate(np.array([1.0, -1.0, 1.0, -1.0]), one, one, low, high, one), decided)
     assert moved.excludes_zero.tolist() == decided.tolist()
     assert np.abs([moved.ci_low - low, moved.ci_high - high]).max() <= 1e-18
 
@@ -152,7 +150,7 @@ def test_a_p_value_that_is_too_small_for_a_number_has_the_level_that_is_always_e
     assert row["p_value"] == row["p_adjusted"] == 0 and row["n_comparisons"] == 2
     half = stats.t.isf(0.05 / 2 / 2, 599) * row["standard_error"]
     assert row["adjusted_ci_high"] - row["difference"] == pytest.approx(half, rel=1e-6)
-    levels = adjusted_levels(np.array([np.nan, 0.2]), np.array([np.nan, 1.0]), 0.05, np.full(2, 0.01))
+    levels = st.adjusted_levels(np.array([np.nan, 0.2]), np.array([np.nan, 1.0]), 0.05, np.full(2, 0.01))
     assert np.isnan(levels[0]) and levels[1] == pytest.approx(0.01)
 
 
@@ -317,7 +315,7 @@ def test_simultaneous_intervals_are_bonferronis_at_one_level() -> None:
 
 
 def test_simultaneous_needs_bonferroni() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(err.ConfigError) as caught:
         Comparison.read({"simultaneous": True, "correction": "fdr_bh"})
     assert str(caught.value) == ("comparison.correction is 'fdr_bh'; allowed: bonferroni, because simultaneous is true")
     assert Comparison.read({"simultaneous": True}).simultaneous
@@ -344,12 +342,12 @@ def test_no_screen_shows_an_interval_that_contradicts_the_words_beside_it(correc
         for name in "abcd"
         for metric in names
     ]
-    figures = Figures(means, [*result.values()])
+    figures = rep.Figures(means, [*result.values()])
     assert {row["better"] for row in result.values()} >= {None, "candidate"}
     assert [*contradictions(figures)] == []
     assert all(len(unit) == 1 for unit in units(figures))
     plain = [{name: value for name, value in row.items() if not name.startswith("adjusted_ci")
               and not name.startswith("adjusted_relative")} for row in result.values()]  # fmt: skip
     # Rows of before have no such bounds: theirs are left out where they contradict.
-    assert [*contradictions(Figures(means, plain))] == []
+    assert [*contradictions(rep.Figures(means, plain))] == []
     assert correction == "none" or any(excludes_zero(row, "ci") != (row["better"] is not None) for row in plain)

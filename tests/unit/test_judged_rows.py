@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rankmetrics_spark import comparison as cmp, statistics as st
+from rankmetrics_spark import comparison as cmp, errors as err, statistics as st
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
 from tests.unit.test_cluster_rows import of_clusters
 from tests.unit.test_machine_labels import QUERIES
@@ -303,7 +302,7 @@ def test_a_drawn_query_without_a_probability_is_refused(wrong: float) -> None:
     users = judged(40, 160).assign(chance=0.5)
     users.loc[users["user"].isin(["u3", "u7"]), "chance"] = wrong
     said = "2 of 40 users of b that people were to judge have no probability of being drawn; allowed: one above 0 and"
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(err.InputError, match=said):
         row_of(users)
 
 
@@ -347,7 +346,7 @@ def test_people_who_judged_users_of_both_sides_give_no_verdict_of_independent_ro
 
 def test_more_judged_users_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rankmetrics_spark.comparison.measures.MOST_JUDGED", 30)
-    with pytest.raises(ConfigError, match="people judged more than 30 users of b; allowed"):
+    with pytest.raises(err.ConfigError, match="people judged more than 30 users of b; allowed"):
         row_of(judged(40, 400))
 
 

@@ -22,7 +22,6 @@ from pyspark.errors import PySparkException
 
 from rankmetrics_spark.engines.sail import process, server, session
 from rankmetrics_spark.engines.sail.process import Engine, Limits
-from rankmetrics_spark.engines.sail.server import DISTURBED, READY
 from rankmetrics_spark.errors import RankmetricsError
 from tests.helpers.commands import as_stranger
 
@@ -250,7 +249,7 @@ class Child(Engine):
 
 @pytest.mark.parametrize("disturbed", [0, 1, 4, 5])
 def test_an_engine_that_somebody_may_have_reached_is_given_up(disturbed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = Child([DISTURBED] * disturbed + [READY])
+    child = Child([server.DISTURBED] * disturbed + [server.READY])
     monkeypatch.setattr(Engine, "_launch", lambda _limits: child)
     if disturbed < 5:
         assert Engine.start(Limits(1, 2**30)) is child

@@ -8,12 +8,11 @@ import pytest
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark import config as cfg, statistics as st
 from rankmetrics_spark.report import Figures, check_rows, checks
-from rankmetrics_spark.statistics import left_out_p
 from tests.helpers.users import METRIC, apart, compared, one, table
 
-A_B = Comparison("a")
+A_B = cfg.Comparison("a")
 
 
 def skipped(has: dict[str, int], n: int = 500) -> pd.DataFrame:
@@ -31,13 +30,13 @@ def test_shares_are_compared_as_scipy_does(counts: Any) -> None:
     users, some = ([np.array([float(each)]) for each in pair] for pair in ((n, m), (k, j)))
     expected = stats.chi2_contingency([[k, n - k], [j, m - j]], correction=False).pvalue
     sums = [(each, each) for each in some]
-    assert left_out_p(users, some, sums) == pytest.approx([expected], rel=1e-9)
+    assert st.left_out_p(users, some, sums) == pytest.approx([expected], rel=1e-9)
 
 
 def test_few_who_are_left_out_need_an_exact_test() -> None:
     # One of 10 users against none of 1,000 is what chance does in 1 of 101 tests.
     ten, one_, none = np.array([10.0, 1000.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0])
-    p = left_out_p([ten[::-1], ten], [none, one_], [(none, none), (one_, one_)])
+    p = st.left_out_p([ten[::-1], ten], [none, one_], [(none, none), (one_, one_)])
     assert p == pytest.approx([stats.fisher_exact([[1, 9], [0, 1000]]).pvalue] * 2) and p[0] > 0.009
 
 

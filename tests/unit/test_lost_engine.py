@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from rankmetrics_spark import engines as eng, sinks
 from rankmetrics_spark.cli.exit_codes import Folding, exit_codes
 from rankmetrics_spark.config import Config, from_mapping
-from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.job import Record, errors_in_words
-from rankmetrics_spark.sinks import refuse_on_disk
 from tests.helpers.packages import stand_in
 
 ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
@@ -93,7 +92,7 @@ def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeyp
     fake = stand_in("pyspark.sql", SparkSession=SimpleNamespace(builder=builder))
     monkeypatch.setitem(sys.modules, "pyspark.sql", fake)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    with pytest.raises(OSError, match="Java heap space"), session_of(Choice("spark"), lambda text: None):
+    with pytest.raises(OSError, match="Java heap space"), eng.session_of(eng.Choice("spark"), lambda text: None):
         raise OSError(HEAP)
 
 
@@ -106,7 +105,7 @@ def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) 
 
     lost = lost_engine(refused())
     assert lost is not None
-    run_record.fail(lost, no_engine, partial(refuse_on_disk, config.sink.path))
+    run_record.fail(lost, no_engine, partial(sinks.refuse_on_disk, config.sink.path))
     record = json.loads((tmp_path / "runs" / f"{run_record.run_id}.json").read_text())
     assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 1)
     assert record["error"]["message"].startswith(ENDED)
@@ -117,7 +116,7 @@ def test_a_server_that_was_never_there_has_not_ended() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(RankmetricsError, match=f"^no Spark Connect session at '{address}': ") as caught:
-            session_of(Choice("spark", f"sc://{address}"), lambda text: None).__enter__()
+            eng.session_of(eng.Choice("spark", f"sc://{address}"), lambda text: None).__enter__()
     assert lost_engine(caught.value) is None
 
 

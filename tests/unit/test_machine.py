@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rankmetrics_spark.engines import Choice, choice, machine
+from rankmetrics_spark.engines import Choice, choice, machine, spark
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
-from rankmetrics_spark.engines.spark import local_settings
 
 GIB = 2**30
 V1 = {"memory/d/x/memory.limit_in_bytes": f"{2 * GIB}", "memory/memory.limit_in_bytes": "9223372036854771712"}
@@ -75,12 +74,12 @@ def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypat
     monkeypatch.setattr(machine, "roomy_folder", lambda: Path("/nowhere"))
     assert Limits.of() == Limits(1, GIB)
     names = ("driver.memory", "local.dir", "sql.shuffle.partitions")
-    assert [local_settings({})[f"spark.{name}"] for name in names] == ["1024m", "/nowhere", "8"]
+    assert [spark.local_settings({})[f"spark.{name}"] for name in names] == ["1024m", "/nowhere", "8"]
     of_all = "of 2.0 GiB, temporary files in /nowhere"
     assert choice._starting(Choice("sail")) == f"starting Sail: 1 of 1 threads, memory 1.0 GiB {of_all}"
     assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, memory 1024m {of_all}"
     monkeypatch.setattr(machine, "memory", lambda: 16 * GIB)
-    assert (Limits.of().memory, local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
+    assert (Limits.of().memory, spark.local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
     monkeypatch.setenv(THREADS, "3")
     monkeypatch.setenv(MEMORY, "1g")
     assert Limits.of() == Limits(3, GIB)

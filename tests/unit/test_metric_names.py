@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankmetrics_spark import metrics as mx
+from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.helpers.builders import METRICS, shown, value_of, variants
 from tests.helpers.messages import messages
 
@@ -142,7 +141,7 @@ def test_a_metric_that_is_defined_again_replaces_its_old_version(registry: dict[
 
 
 def test_no_metric_can_have_the_name_of_a_column() -> None:
-    assert {*USER_COLUMNS, SEGMENT, METRIC} <= mx.RESERVED
+    assert {*sch.USER_COLUMNS, sch.SEGMENT, sch.METRIC} <= mx.RESERVED
 
 
 # ---- what people read

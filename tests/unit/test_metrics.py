@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rankmetrics_spark import metrics as mx
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark import errors as err, metrics as mx
 from tests.helpers.builders import METRICS, batch_of, shown, value_of
 from tests.oracles import ORACLES, One, ap_threshold, by_definition, expected
 
@@ -213,5 +212,5 @@ def test_an_empty_batch_gives_an_empty_result() -> None:
 
 
 def test_a_metric_without_an_expected_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"metric 'err@5' has no expected value over tied .* one of: ap, ndcg, p"):
+    with pytest.raises(err.ConfigError, match=r"metric 'err@5' has no expected value over tied .* one of: ap, ndcg, p"):
         mx.check([mx.parse("ap@5"), mx.parse("err@5")], mx.Convention(ties="expected"))

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import get_args
 
-from rankmetrics_spark.config import LayoutName
-from rankmetrics_spark.layouts import LAYOUTS
+from rankmetrics_spark import config as cfg, layouts as lay
 from tests.helpers.packages import Changes, run_with
 
 NEW: Changes = {
@@ -47,4 +46,4 @@ def test_a_new_layout_touches_two_files(tmp_path: Path) -> None:
 
 
 def test_the_options_name_every_layout() -> None:
-    assert set(get_args(LayoutName)) == {"auto", *LAYOUTS}
+    assert set(get_args(cfg.LayoutName)) == {"auto", *lay.LAYOUTS}

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from rankmetrics_spark import statistics as st
+from rankmetrics_spark import metrics as mx, statistics as st
 from rankmetrics_spark.comparison import Key, Totals, comparison_rows
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Mean, console, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, Summands, sums_of_lists
 from tests.helpers.samples import ratio_sums
@@ -256,7 +255,7 @@ def test_the_sums_of_means_count_lists() -> None:
         "n_lists_ap_at_10": pa.array([1, None, 0, 0]),
         "ap_at_10": pa.array([1.0, 0.5, 0.0, None]),
     }
-    (batch,) = sums_of_lists(Summands([parse("ap@10")], over_lists=True)).body([pa.RecordBatch.from_pydict(columns)])
+    (batch,) = sums_of_lists(Summands([mx.parse("ap@10")], over_lists=True)).body([pa.RecordBatch.from_pydict(columns)])
     made = dict(zip(SUMS_OVER_LISTS.columns, batch["sums"][0].as_py(), strict=True))
     # Lists with a value: 1 of 2, all 3, the empty one of who was shown nothing, and none of the user without a value.
     assert (made["n_users"], made["l_1"], made["m_1"]) == (3, 5, 2)
@@ -280,7 +279,7 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     assert console.title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
     of_users = Mean.of(mean | {"mean_over": "users"})
     assert console.title([of_users]) == "mean over users ± 95 % margin; convention standard"
-    columns = console.grid([Mean.of(mean)], [parse("ap@10")]).columns
+    columns = console.grid([Mean.of(mean)], [mx.parse("ap@10")]).columns
     assert [column.header for column in columns][1:3] == ["users", "lists"] and [*columns[2].cells] == ["1,234"]
 
 

@@ -7,12 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankmetrics_spark import report as rep
-from rankmetrics_spark.findings import findings
+from rankmetrics_spark import findings as fd, report as rep
 from rankmetrics_spark.report.html import index
-from tests.helpers import figures as made
+from tests.helpers import figures as made, messages
 from tests.helpers.figures import mean
-from tests.helpers.messages import cases
 
 
 def compared(metric: str = "ap@10", better: str | None = "candidate", **more: Any) -> dict[str, Any]:
@@ -65,7 +63,7 @@ def test_a_look_beyond_the_plan_is_not_valid(capsys: pytest.CaptureFixture[str])
         assert ("(valid at look" in capsys.readouterr().out) == valid
 
 
-@pytest.mark.parametrize(("sides", "level", "text"), cases("users of one side"))
+@pytest.mark.parametrize(("sides", "level", "text"), messages.cases("users of one side"))
 def test_users_of_one_side_are_not_the_same_on_both(sides: list[int], level: str, text: str) -> None:
     both = min(sides)
     row = compared(design="paired", n_users_both=both, n_users_baseline=sides[0], n_users_candidate=sides[1])
@@ -97,7 +95,7 @@ def test_what_else_moved_begins_with_what_contradicts_the_answer() -> None:
     figures = rep.Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
 
     def said(*more: dict[str, Any], better: str | None = "candidate") -> str:
-        pair = findings([rows[0] | {"better": better}, *rows[1:], *more])
+        pair = fd.findings([rows[0] | {"better": better}, *rows[1:], *more])
         (card,) = rep.cards(rep.Figures(figures.means, [pair[0].row], order=names))
         return "".join(rep.what_else(card, pair)).replace("\N{MINUS SIGN}", "-").removeprefix("What else moved in b: ")
 
@@ -112,7 +110,7 @@ def test_what_else_moved_begins_with_what_contradicts_the_answer() -> None:
     assert rep.what_else(rep.cards(alone)[0], alone.compared) == ()
     # Where nothing has a verdict, nothing is known to have moved.
     doubted = [row | {"note": "not trustworthy: 1 of 4 days is missing"} for row in rows]
-    assert rep.what_else(rep.cards(rep.Figures(alone.means, doubted))[0], findings(doubted)) == ()
+    assert rep.what_else(rep.cards(rep.Figures(alone.means, doubted))[0], fd.findings(doubted)) == ()
 
 
 def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:

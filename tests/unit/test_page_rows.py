@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rankmetrics_spark import report as rep
-from rankmetrics_spark.findings import Finding
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import findings as fd, metrics as mx, report as rep
 from rankmetrics_spark.report import beside, html, notebook
 from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, large, mean, ranked
@@ -181,7 +179,7 @@ def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(sho
     assert text.count('<tr class="better"><th scope="row">') == 8 and text.count('<tr class="worse">') == shown[0] - 8
 
 
-class Looked(Finding):
+class Looked(fd.Finding):
     """What counts how often its fields are read."""
 
     reads: ClassVar[Counter[str]] = Counter()
@@ -204,7 +202,7 @@ def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows
 
 def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
     def n_looks(n_metrics: int) -> int:
-        metrics = [parse(f"ndcg@{k}") for k in range(1, n_metrics + 1)]
+        metrics = [mx.parse(f"ndcg@{k}") for k in range(1, n_metrics + 1)]
         made = [
             Looked.of(compared(c, "candidate", 0.001, b, metric=str(metric)))
             for metric in metrics

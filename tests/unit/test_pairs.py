@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark import comparison as cmp
+from rankmetrics_spark import comparison as cmp, errors as err
 from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
 from tests.helpers.messages import json_cases
 from tests.helpers.users import METRIC, keys_of, table, times, totals_of, user_rows
@@ -179,7 +178,7 @@ def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:
 
 def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
     users = table({"a": [0.1, 0.2]}, {"a": ["u", "u"]})
-    with pytest.raises(InputError, match="a user has two rows of one experiment in user_metrics; allowed: one"):
+    with pytest.raises(err.InputError, match="a user has two rows of one experiment in user_metrics; allowed: one"):
         totals_of(user_rows(users), Comparison())
 
 
@@ -203,7 +202,7 @@ def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> No
     request = Comparison(pairs="all", bootstrap=times(50_000), randomization=times(50_000))
     # 66 pairs of 12 experiments: 3 limbs x (50,000 x (2 x 12 + 3 x 66) + 50,001 x 2 x 66) = 53,100,396 a metric.
     cmp.refuse_too_many_replicates(request, 12, 1)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(err.ConfigError) as caught:
         cmp.refuse_too_many_replicates(request, 12, 5)
     assert str(caught.value) == (
         "comparison: 50,000 replicates of 66 pairs and 5 metrics are 265,501,980 numbers; allowed: 100,000,000, so at "
@@ -226,7 +225,7 @@ def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: 
 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cmp.measures, "MOST_CELLS", 3_000)
-    with pytest.raises(ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
+    with pytest.raises(err.ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Comparison("a", bootstrap=times(250)))
 
 

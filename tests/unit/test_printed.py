@@ -18,14 +18,11 @@ from unicodedata import category
 import pytest
 from rich.console import Console
 
-from rankmetrics_spark import cli, report as rep
+from rankmetrics_spark import cli, config as cfg, metrics as mx, report as rep, sinks
 from rankmetrics_spark.cli.exit_codes import Folding
-from rankmetrics_spark.config import Days
-from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import SEAL, Entry, Pointer, parse as parse_pointer
 from rankmetrics_spark.report import console
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
-from rankmetrics_spark.sinks import as_json
 from tests.helpers.commands import Terminal
 from tests.helpers.messages import json_cases, texts
 from tests.helpers.results import Output
@@ -198,7 +195,7 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
 
 
 def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
-    days = Days("2026-11-08", "2026-11-10", ("2026-11-08", "2026-11-10"))
+    days = cfg.Days("2026-11-08", "2026-11-10", ("2026-11-08", "2026-11-10"))
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(style: str) -> str:
@@ -222,7 +219,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
 
 
 def test_an_effect_over_time_names_its_dates_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
-    days = Days("2026-11-08", "2026-11-09", ("2026-11-08", "2026-11-09"))
+    days = cfg.Days("2026-11-08", "2026-11-09", ("2026-11-08", "2026-11-09"))
     row = {"kind": "slope", EXPERIMENT: "b", "baseline": "a", METRIC: "ap@5", "difference": float("nan")}
 
     def printed(style: str, *rows: Any) -> str:
@@ -254,7 +251,7 @@ def test_what_is_no_number_is_null_in_json_and_empty_in_csv(capsys: pytest.Captu
 def test_compare_begins_with_the_first_metric_of_the_run_not_the_alphabet(capsys: pytest.CaptureFixture[str]) -> None:
     names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
-    metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
+    metrics = [mx.parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
     rep.print_all(rep.Compared("2026-11-20", 1, compared, metrics=metrics), "json")
     message = json.loads(capsys.readouterr().out)["verdict"]
     assert [text.split(" on ")[1].partition(":")[0] for text in message] == ["NDCG@10", "NDCG@5", "MAP@10"]
@@ -358,7 +355,7 @@ def test_json_holds_the_same_names_without_control_characters(name: str, capsys:
     record = {"experiments": {name: {"rows": 1}}, "notes": [name]}
     rep.print_json(record)
     pointer = Pointer("2026-11-20", (Entry("20261120T010203-0a1b2c3d", (name,)),))
-    texts = {capsys.readouterr().out: record, as_json(record): record, pointer.as_json(): None}
+    texts = {capsys.readouterr().out: record, sinks.as_json(record): record, pointer.as_json(): None}
     for text, value in texts.items():
         assert all(c == "\n" or c.isprintable() or category(c) == "Zs" for c in text)
         text.encode()

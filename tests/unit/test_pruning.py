@@ -22,8 +22,7 @@ from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, liv
 
 # The reason: a prune and a run exclude each other by the claims of runs.
 from rankmetrics_spark.sinks.claims import ways
-from tests.helpers.kills import Killed
-from tests.helpers.messages import cases
+from tests.helpers import kills, messages
 
 TABLES = ("user_metrics", "experiment_metrics")
 DAYS = ("2026-08-01", "2026-08-02", "2026-11-01", "2026-11-02")
@@ -183,7 +182,7 @@ def test_prunes_killed_at_any_time_leave_whole_dates(root: Path, moment: int, mo
     def remove_or_die(files: Files, path: str) -> None:
         """Remove a file, until the process is killed."""
         if not left[0]:
-            raise Killed
+            raise kills.Killed
         left[0] -= 1
         remove(files, path)
 
@@ -191,7 +190,7 @@ def test_prunes_killed_at_any_time_leave_whole_dates(root: Path, moment: int, mo
         patch.setattr(Files, "remove", remove_or_die)
         try:
             pruned(root)
-        except Killed:
+        except kills.Killed:
             readable(root)
         else:
             # Files, pointers with their copies, and records: fewer calls than moments.
@@ -331,7 +330,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
         assert call("--output", root, "--keep", keep) == (0, "", "nothing to remove\n")
 
 
-@pytest.mark.parametrize(("words", "code", "message"), cases("mistakes of prune"))
+@pytest.mark.parametrize(("words", "code", "message"), messages.cases("mistakes of prune"))
 def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int, message: str) -> None:
     before = tree(root)
     output = () if {"--output", "--table"} & {*words} else ("--output", root)

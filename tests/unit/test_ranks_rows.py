@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from rankmetrics_spark import statistics as st
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark import config as cfg, statistics as st
 from tests.helpers.samples import Floats
 from tests.helpers.users import METRIC, compared, table
 
@@ -15,7 +14,7 @@ from tests.helpers.users import METRIC, compared, table
 def ranks_of(values: Floats, confidence: float = 0.95, **asked: Any) -> dict[str, tuple[int, int]]:
     """Experiment -> its bounds, from (users, experiments) values."""
     users, found = table(dict(zip("abcdef", values.T, strict=False))), {}
-    request = Comparison(pairs="all", ranks=True, confidence=confidence)
+    request = cfg.Comparison(pairs="all", ranks=True, confidence=confidence)
     for (baseline, candidate, *_), row in compared(users, request, only_t=True, **asked).items():
         for name, end in ((candidate, ""), (baseline, "_baseline")):
             *bounds, is_best = (row[name + end] for name in ("rank_low", "rank_high", "could_be_best"))

@@ -7,12 +7,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rankmetrics_spark import cli
+from rankmetrics_spark import cli, sinks
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import FolderTables, checks, difference_rows, figures_of, local_tables
 from rankmetrics_spark.schemas import Check
-from rankmetrics_spark.sinks import files_of
 from tests.helpers.packages import libraries_of_pages
 from tests.helpers.results import Output
 
@@ -94,7 +93,7 @@ def written_by(folder: Path, run: str, date: str, users: int = 20) -> None:
 
 def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> None:
     pointer = Pointer(date).with_run(Entry(run, ("control", "candidate_a", "candidate_b")))
-    files_of(str(folder)).write(f"published/{name.format(date=date)}", pointer.as_json())
+    sinks.files_of(str(folder)).write(f"published/{name.format(date=date)}", pointer.as_json())
 
 
 @pytest.mark.outcome("a report of a date whose run was killed before it published", "exit 3, with the nearest dates")
@@ -143,7 +142,7 @@ def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: 
                     file.unlink()
                 written_by(tmp_path, RUNS[1], DATE, users=30)
                 pointer = Pointer(DATE, (), 1).with_run(Entry(RUNS[1], ("control", "candidate_a", "candidate_b")))
-                files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
+                sinks.files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
             return result
 
     figures = figures_of(Meanwhile(tables.disk, tables.known))
@@ -166,7 +165,7 @@ def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_
         (tmp_path / "runs" / f"{run}.json").write_text(json.dumps(record))
     pointer = Pointer(DATE).with_run(Entry(RUNS[0], ("control", "candidate_a", "candidate_b")))
     pointer = pointer.with_run(Entry(RUNS[1], ("control", "new")))
-    files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
+    sinks.files_of(str(tmp_path)).write(f"published/{DATE}.json", pointer.as_json())
     tables = local_tables(str(tmp_path))
     assert tables is not None
     figures = figures_of(tables)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import regressions
+from tests.benchmarks import observe, regressions
 from tests.benchmarks.contenders import Contender, Run
-from tests.benchmarks.observe import Cost, Memory
 from tests.benchmarks.regressions import LEDGER, PAIRS, ROUNDS, WARM_UP, Kind
 
 
@@ -24,7 +23,7 @@ class Given(Contender):
 
     def run(self, path: str) -> Run:
         self.cold -= 1
-        return Run(1.0, 0.01 if self.cold >= 0 else next(self.seconds_of_rounds), {}, Cost(), Memory())
+        return Run(1.0, 0.01 if self.cold >= 0 else next(self.seconds_of_rounds), {}, observe.Cost(), observe.Memory())
 
 
 # Nobody knows the least seconds of a side whose rounds are far apart; and one process is no regression.

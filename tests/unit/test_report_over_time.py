@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark import report as rep
-from rankmetrics_spark.config import Days
+from rankmetrics_spark import config as cfg, report as rep
 from tests.helpers.figures import compared, mean
 
 
@@ -66,7 +65,7 @@ def test_an_effect_over_days_that_differ_is_doubted_and_not_claimed(capsys: pyte
         "The effect of b against a on MAP@10 over time is not trustworthy: b has no users on 2 of the 9 days of a."
     ]
     rows = [developed("day", "2026-11-21", 0.2, 0.9), developed("cumulative", "2026-11-21", 0.2, 0.001) | doubt]
-    rep.print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), rows, "table")
+    rep.print_over_time(cfg.Days("2026-11-21", "2026-11-21", ("2026-11-21",)), rows, "table")
     of_day, up_to = (line for line in capsys.readouterr().out.splitlines() if "2026-11-21 │" in line)
     assert "0.900" in of_day and "not trustworthy" not in of_day
     assert "not trustworthy" in up_to and "0.001" not in up_to
@@ -83,7 +82,7 @@ def test_a_slope_between_users_is_told_as_one_of_users_who_come_later(capsys: py
     ]
     for quiet in ({"p_adjusted": 0.2}, {"p_adjusted": None}, {"note": "not trustworthy: no hits"}):
         assert sentences(within, 0.001, 0.05, later | quiet) == told[:1]
-    rep.print_over_time(Days("2026-11-21", "2026-11-21", ("2026-11-21",)), [within, later], "table")
+    rep.print_over_time(cfg.Days("2026-11-21", "2026-11-21", ("2026-11-21",)), [within, later], "table")
     out = capsys.readouterr().out
     assert "change per day within users" in out and "between users, per day that they come later" in out
 
@@ -158,7 +157,7 @@ def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
 
 
 def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
-    days = Days("2026-11-08", "2026-11-30", ("2026-11-08", "2026-11-21"))
+    days = cfg.Days("2026-11-08", "2026-11-30", ("2026-11-08", "2026-11-21"))
     history = [{"evaluation_date": f"2026-11-{day}", "error": {"message": "why"}} for day in (20, 22)]
     shown = rep.Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
     assert rep.newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]

@@ -9,8 +9,8 @@ from string import Formatter
 import pytest
 
 import rankmetrics_spark
-from rankmetrics_spark.doors import settings_of
-from rankmetrics_spark.errors import ConfigError, said
+from rankmetrics_spark import doors, errors as err
+from tests.helpers.packages import run_with
 
 PACKAGE = Path(rankmetrics_spark.__file__).parent
 FILES = sorted(PACKAGE.rglob("sentences.properties"))
@@ -34,7 +34,7 @@ def calls(folder: Path) -> Iterator[tuple[str, set[str | None]]]:
 
 @pytest.mark.parametrize("file", FILES, ids=[path.parent.name for path in FILES])
 def test_each_text_is_said_with_a_value_for_each_of_its_fields_and_no_other(file: Path) -> None:
-    texts = settings_of(".".join(file.parent.relative_to(PACKAGE.parent).parts), "sentences")
+    texts = doors.settings_of(".".join(file.parent.relative_to(PACKAGE.parent).parts), "sentences")
     fields = {
         name: {str(field).split(".")[0].split("[")[0] for _, field, _, _ in Formatter().parse(text) if field}
         for name, text in texts.items()
@@ -49,5 +49,12 @@ def test_each_text_is_said_with_a_value_for_each_of_its_fields_and_no_other(file
 
 
 def test_values_that_are_lists_have_commas_and_no_secret_is_shown() -> None:
-    assert said("no_master", address="x", masters=("a", "b")).endswith("such as a, b, or sc://HOST:PORT")
-    assert "hush" not in str(ConfigError.of("no_such_file", unread="s3a://me:hush@b", at="source.path", base=""))
+    assert err.said("no_master", address="x", masters=("a", "b")).endswith("such as a, b, or sc://HOST:PORT")
+    assert "hush" not in str(err.ConfigError.of("no_such_file", unread="s3a://me:hush@b", at="source.path", base=""))
+
+
+def test_a_new_sentence_is_one_line_of_one_file(tmp_path: Path) -> None:
+    first = "# Refusals, notes and causes"
+    new = {"sentences.properties": {first: f"too_new={{name}} has {{n:,}} rows\n{first}"}}
+    used = "from rankmetrics_spark.errors import said\nassert said('too_new', name='b', n=1_000) == 'b has 1,000 rows'"
+    run_with(new, used, tmp_path)

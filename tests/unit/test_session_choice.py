@@ -15,9 +15,8 @@ from rich.console import Console
 from rankmetrics_spark import cli, evaluate
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from tests.helpers import messages, packages
 from tests.helpers.commands import ROOT
-from tests.helpers.messages import json_cases
-from tests.helpers.packages import install_sail, stand_in
 
 SOCKET = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
 
@@ -74,7 +73,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
     """
     for name in (session_choice.DATABRICKS, session_choice.SUBMITTED, "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    install_sail(monkeypatch, tmp_path / "packages", works=False)
+    packages.install_sail(monkeypatch, tmp_path / "packages", works=False)
     for name in ("local_session", "connect_session"):
         monkeypatch.setattr(
             session_choice, name, lambda where, conf=None, kind=name: Session(kind.partition("_")[0], where)
@@ -93,7 +92,7 @@ def chosen(master: str | None = None, local: bool = False, engine: str | None = 
     return spark, message
 
 
-@pytest.mark.parametrize(("master", "variable", "origin"), json_cases("a master and the environment"))
+@pytest.mark.parametrize(("master", "variable", "origin"), messages.json_cases("a master and the environment"))
 def test_the_master_comes_before_the_environment_variable(
     master: str | None, variable: str | None, origin: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +258,7 @@ def test_where_stderr_is_a_file_the_jvm_of_spark_submit_writes_to_it(
     err = SimpleNamespace(write=lambda content, start, n: written.append(content[start:n]), flush=lambda: None)
     lang = SimpleNamespace(System=SimpleNamespace(err=err))
     gateway = SimpleNamespace(jvm=SimpleNamespace(java=SimpleNamespace(lang=lang if works else None)))
-    gateways = stand_in("pyspark.java_gateway", launch_gateway=lambda: gateway)
+    gateways = packages.stand_in("pyspark.java_gateway", launch_gateway=lambda: gateway)
     monkeypatch.setitem(sys.modules, "pyspark.java_gateway", gateways)
     monkeypatch.setenv(session_choice.SUBMITTED, "1")
     with (tmp_path / "err").open("wb") as file:

@@ -11,12 +11,11 @@ import pytest
 
 from rankmetrics_spark.engines import spark as sessions
 from rankmetrics_spark.errors import RankmetricsError
-from tests.helpers.commands import ROOT
-from tests.helpers.messages import json_cases
+from tests.helpers import commands, messages
 from tests.helpers.packages import install
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
-GIVEN = json_cases("arguments of a Java")
+GIVEN = messages.json_cases("arguments of a Java")
 MakeJava = Callable[[str, int], Path]
 
 
@@ -211,7 +210,7 @@ sys.stdin.read()
 
 def test_the_temporary_files_of_a_killed_process_go_with_the_next_one_and_those_of_others_stay(tmp_path: Path) -> None:
     (folder := tmp_path / "temporary").mkdir()
-    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(commands.ROOT)}
 
     def start(*arguments: str) -> tuple[subprocess.Popen[str], Path]:
         command = [sys.executable, "-c", HOLDING, *arguments]

@@ -5,14 +5,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.comparison import UserRows, rows_of_clusters
-from rankmetrics_spark.comparison.measures import Totals
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import verdict_of
+from rankmetrics_spark import config as cfg, metrics as mx, report as rep
+from rankmetrics_spark.comparison import UserRows, measures, rows_of_clusters
 from tests.helpers.users import METRIC, apart, one, table, user_rows
 
-REQUEST = Comparison("a", strata=("country",))
+REQUEST = cfg.Comparison("a", strata=("country",))
 
 
 def users(n: int = 60, m: int = 90) -> pd.DataFrame:
@@ -64,7 +61,7 @@ def test_a_row_is_least_squares_on_the_experiment_and_the_strata(lists: bool) ->
     # The plain difference is another one, of other users; people read that within strata.
     assert abs(row["difference"] - row["strata_difference"]) > 0.05
     row |= {"experiment_id": "b", "baseline": "a", "metric": METRIC, "segment": "all"}
-    said = verdict_of([row], [parse(METRIC)])[0]
+    said = rep.verdict_of([row], [mx.parse(METRIC)])[0]
     assert "within strata" in said and f"{row['strata_difference']:+.4f}" in said
 
 
@@ -73,7 +70,7 @@ def test_a_cluster_is_in_the_first_stratum_of_its_users() -> None:
     home = np.array([1, 1, 0, 0, 2, 2, 3, 3, 4, 4, 5, 5])
     order = np.argsort(home, kind="stable")
     members = rows.take(order, user=home[order], member=rows.keys[rows.user][order], alone=np.zeros(12, bool))
-    (clusters,) = rows_of_clusters(Totals(), UserRows(**{**vars(members), "keys": rows.keys[:6]}))
+    (clusters,) = rows_of_clusters(measures.Totals(), UserRows(**{**vars(members), "keys": rows.keys[:6]}))
     names = np.array(rows.strata)[rows.stratum][order].reshape(6, 2)
     assert [rows.strata[i] for i in clusters.stratum] == [min(pair) for pair in names]
 

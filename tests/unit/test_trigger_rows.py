@@ -9,14 +9,11 @@ import pytest
 import yaml
 from scipy import stats
 
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, statistics as st
 from rankmetrics_spark.report import Figures, check_rows, checks, verdict_of
-from rankmetrics_spark.statistics import permuted_p
 from tests.helpers.users import METRIC, apart, compared, one
 
-REQUEST = Comparison("a", trigger="could_differ")
+REQUEST = cfg.Comparison("a", trigger="could_differ")
 
 
 def users(n: int = 300, seed: int = 1, effect: float = 0.1) -> pd.DataFrame:
@@ -90,7 +87,7 @@ def test_few_hits_of_the_others_are_checked_by_a_permutation_and_few_of_the_test
     for flag in (True, False):
         rows = apart(a=a, b=b).assign(triggered=np.tile(flags if flag else ~flags, 2))
         rows = pd.concat([rows, users(100).assign(triggered=not flag, user=lambda of: "more" + of["user"])])
-        p, row = permuted_p(a[a > 0], b[b > 0], (50, 50)), one(rows, REQUEST)
+        p, row = st.permuted_p(a[a > 0], b[b > 0], (50, 50)), one(rows, REQUEST)
         assert row["p_adjusted" if flag else "p_untriggered"] == p
         assert np.isnan(row["diluted_ci_low"]) == flag and row["diluted_difference"] != 0
 
@@ -104,9 +101,9 @@ def test_without_triggered_users_there_is_nothing_to_test() -> None:
 
 
 def test_people_read_whom_the_row_is_about_and_what_it_is_over_everybody() -> None:
-    row = one(users(effect=0.4), replace(REQUEST, primary=(parse(METRIC),)))
+    row = one(users(effect=0.4), replace(REQUEST, primary=(mx.parse(METRIC),)))
     row |= {"experiment_id": "b", "baseline": "a", "metric": METRIC, "segment": "all"}
-    lines = verdict_of([row], [parse(METRIC)])
+    lines = verdict_of([row], [mx.parse(METRIC)])
     assert "among the 33 % of users with could_differ" in lines[0]
     size = "{diluted_difference:+.4f} ({diluted_ci_low:+.4f} to {diluted_ci_high:+.4f})".format(**row)
     said = f"Over all users, with or without could_differ, b changes MAP@10 by {size} from a: those without it count as"
@@ -116,5 +113,5 @@ def test_people_read_whom_the_row_is_about_and_what_it_is_over_everybody() -> No
 @pytest.mark.parametrize("other", ["only_changed: true", "design: paired", "mean_over: lists", "cluster: home"])
 def test_what_a_trigger_does_not_go_with_is_refused(other: str) -> None:
     words = f"comparison.trigger is could_differ, and comparison.{other.replace(':', ' is')}; allowed with it: "
-    with pytest.raises(ConfigError, match=words):
-        Comparison.read({"baseline": "a", "trigger": "could_differ", **yaml.safe_load(other)})
+    with pytest.raises(err.ConfigError, match=words):
+        cfg.Comparison.read({"baseline": "a", "trigger": "could_differ", **yaml.safe_load(other)})

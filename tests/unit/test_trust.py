@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark import report as rep
+from tests.helpers import messages, results
 from tests.helpers.figures import compared, mean
-from tests.helpers.messages import cases
-from tests.helpers.results import Output
 
 # ---- people
 
@@ -27,7 +26,7 @@ def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs
     return rep.Figures(means, rows)
 
 
-@pytest.mark.parametrize(("users", "more", "text"), cases("numbers of users"))
+@pytest.mark.parametrize(("users", "more", "text"), messages.cases("numbers of users"))
 def test_a_person_is_counted_once(users: list[int], more: dict[str, Any], text: str) -> None:
     assert users_of(arms(*users, **more)) == text
 
@@ -220,7 +219,7 @@ def test_checks_that_did_not_pass_are_named_and_what_is_in_doubt_has_a_card_with
 
 @pytest.mark.parametrize(("names", "others"), [("ab", "1 more has"), ("abc", "2 more have")])
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path, names: str, others: str) -> None:
-    tables = rep.local_tables(str(Output(tmp_path, [*names], users=60).write()))
+    tables = rep.local_tables(str(results.Output(tmp_path, [*names], users=60).write()))
     assert tables is not None
     actual = [str(check) for check in rep.checks(rep.figures_of(tables)) if check.topic == "Number of users"]
     assert len(actual) == 1

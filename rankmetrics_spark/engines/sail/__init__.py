@@ -11,8 +11,7 @@ import importlib.util
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rankmetrics_spark.doors import load_client
-from rankmetrics_spark.errors import RankmetricsError, installation
+from rankmetrics_spark import doors, errors as err
 
 if TYPE_CHECKING:
     from rankmetrics_spark.engines.sail.process import Engine, Limits
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The version of the Spark Connect client that this version of Sail is tested with; both are pinned together.
 CLIENT = "4.2.0"
-INSTALL = f"{installation('laptop')} in an environment of its own"
+INSTALL = f"{err.installation('laptop')} in an environment of its own"
 _HOMES = {"Engine": "process", "Limits": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
 
 
@@ -33,7 +32,7 @@ def check_installed() -> None:
     """Refuse an environment that cannot run the laptop engine."""
     problem = _problem()
     if problem:
-        raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install both with {INSTALL}")
+        raise err.RankmetricsError(f"the engine 'sail' cannot start: {problem}; install both with {INSTALL}")
 
 
 def _problem() -> str | None:
@@ -56,7 +55,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
     try:
         if _HOMES[name] == "session":
-            load_client()
+            doors.load_client()
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     except ImportError as error:
         if name != "laptop_session":
@@ -66,6 +65,6 @@ def __getattr__(name: str) -> object:
         def refuse(*_: object, **__: object) -> None:
             """Naming it is no error, as for who lists the names of the package; calling it is one, in a sentence."""
             check_installed()
-            raise RankmetricsError(problem)
+            raise err.RankmetricsError(problem)
 
         return refuse

@@ -155,8 +155,7 @@ class Engine:
     def resident(self) -> int:
         """Bytes of memory that the child has; 0 where the system does not tell."""
         with suppress(OSError, ValueError):
-            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-            return int(pages) * os.sysconf("SC_PAGE_SIZE")
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return 0
 
     def _close(self) -> None:

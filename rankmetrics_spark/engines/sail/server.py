@@ -25,8 +25,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
-from rankmetrics_spark.doors import LOADED_AHEAD
-from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark import doors, errors as err
 
 ANYWHERE = "0.0.0.0"  # noqa: S104  nothing listens there: holding a port on every address keeps others from each of them
 _SO_ATTACH_FILTER = 26
@@ -91,7 +90,7 @@ def listening_socket() -> socket.socket:
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     listeners = [descriptor for descriptor in descriptors if _listens(descriptor)]
     if len(listeners) != 1:
-        raise RankmetricsError(f"it listens on {len(listeners)} ports, which cannot be closed to other accounts")
+        raise err.RankmetricsError(f"it listens on {len(listeners)} ports, which cannot be closed to other accounts")
     return socket.socket(fileno=os.dup(listeners[0]))
 
 
@@ -117,7 +116,7 @@ def close_to_others(listener: socket.socket, source: int) -> None:
         if len(listener.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, size)) != len(program):
             raise OSError("the filter is not there")
     except OSError as error:
-        raise RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
+        raise err.RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
 
 
 def start_closed(start: Callable[[], object], source: int) -> int:
@@ -234,7 +233,7 @@ def serve() -> None:
     server = SparkConnectServer("127.0.0.1", 0)
     try:
         port = start_closed(lambda: server.start(background=True), source_port)
-    except RankmetricsError as error:
+    except err.RankmetricsError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
     except OSError as error:  # another thread of the engine had a file open, in the place of the socket
@@ -245,7 +244,7 @@ def serve() -> None:
         with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
             # While the parent still plans the first query.
-            threading.Thread(target=lambda: [*map(import_module, LOADED_AHEAD)], daemon=True).start()
+            threading.Thread(target=lambda: [*map(import_module, doors.LOADED_AHEAD)], daemon=True).start()
             _wait_for_end_of(parent, relay)
     else:
         print(DISTURBED, flush=True)

@@ -3,8 +3,7 @@
 import tempfile
 from functools import partial
 
-from rankmetrics_spark import laptop_session, run
-from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark import config as cfg, laptop_session, run
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import COLUMNS
 
@@ -24,5 +23,5 @@ def job(path: str) -> dict:
     columns = {name: name for name in ("experiment", "user", "item")}
     with tempfile.TemporaryDirectory() as out:
         document = {"source": {"path": path, "columns": columns}, "metrics": list(COLUMNS), "sink": {"path": out}}
-        run(laptop_session(threads=2), from_mapping(document))
+        run(laptop_session(threads=2), cfg.from_mapping(document))
     return {}

@@ -7,10 +7,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS, sessions
-from rankmetrics_spark.engines.spark import local_session
-from tests.benchmarks.peers.common import COLUMNS
-from tests.benchmarks.peers.settings import SETTINGS
+from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS, sessions, spark
+from tests.benchmarks.peers import common, settings
 
 Values = dict[tuple[str, str], float]
 NUMBERS = {"": "mean", " relevant": "mean_with_relevant", " std": "std", " low": "ci_low", " high": "ci_high"}
@@ -33,7 +31,7 @@ ASSIGNMENTS = {"one test": "one_test", "100 tests": "tests"}
 
 
 def frame(
-    path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevance", shape: str = "", **options: Any
+    path: str, metrics: Sequence[str] = common.COLUMNS, relevance: str = "relevance", shape: str = "", **options: Any
 ) -> DataFrame:
     read = SparkSession.active().read.parquet
     ending, how = SHAPES.get(shape, ("", {"columns": {"relevance": relevance}}))
@@ -52,7 +50,7 @@ def pools(both: bool, path: str) -> Values:
     if both:
         labels = {"judgement_columns": {"relevance": "people", "machine": "llm"}, "human_sample": "random"}
     log = read(path).select("experiment", "user", "item", "position")
-    rows = evaluate(log, COLUMNS, read(f"{path}-labels"), baseline="exp-0", **labels).comparisons.collect()
+    rows = evaluate(log, common.COLUMNS, read(f"{path}-labels"), baseline="exp-0", **labels).comparisons.collect()
     return {(row["experiment_id"], row["metric"]): row["difference"] for row in rows}
 
 
@@ -80,4 +78,4 @@ by_score = partial(run, rank_by="score")
 def prepare(path: str) -> None:
     """In a process of its own: with Java's quick compiler alone, CPU seconds are steady at once."""
     java = {"spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC -Xms1g", "spark.driver.memory": "1g"}
-    local_session("local[2]", "quick", SETTINGS | SETTINGS_OF_RUNS | java)
+    spark.local_session("local[2]", "quick", settings.SETTINGS | SETTINGS_OF_RUNS | java)
