@@ -35,7 +35,7 @@ class Finding:
     Fields have the names of the columns, which docs/tables.md explains, but for these:
 
     Attributes:
-        row: The whole row, for tables that list its columns.
+        row: The whole row, with None for what is no number, for tables that list its columns.
         candidate: The column ``experiment_id``.
         at: The column ``label`` of ``effect_over_time``.
     """
@@ -104,10 +104,11 @@ class Finding:
     @classmethod
     def of(cls, row: Row) -> "Finding":
         """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
-        return cls(row, **sch.typed(row, _FIELDS, _NAMES))
+        ((row, cells),) = sch.typed([row], _FIELDS, _NAMES)
+        return cls(row, **cells)
 
     def _numbers(self, cell: Callable[[Row, str], Any], prefix: str = "") -> Numbers:
-        return Numbers(*(sch.number(cell(self.row, prefix + name)) for name in ("difference", "ci_low", "ci_high")))
+        return Numbers(*(cell(self.row, prefix + name) for name in ("difference", "ci_low", "ci_high")))
 
     @cached_property
     def shown(self) -> Numbers:
@@ -158,7 +159,8 @@ class Finding:
     @property
     def tested_p(self) -> float | None:
         """The p-value of the test that decides, not corrected; of looks, over all of them."""
-        return sch.number(_tested(self.row, "p_value")) if self.p_sequential is None else self.p_sequential
+        p: float | None = _tested(self.row, "p_value") if self.p_sequential is None else self.p_sequential
+        return p
 
     def further(self, prefix: str = "") -> Numbers:
         """The difference of the t-test, whether it decides or not; or that of ``cuped_`` and the like."""
@@ -177,9 +179,9 @@ class Finding:
     @property
     def means(self) -> tuple[float | None, float | None]:
         """The means of baseline and candidate."""
-        return sch.number(self.row.get("mean_baseline")), sch.number(self.row.get("mean_candidate"))
+        return self.row.get("mean_baseline"), self.row.get("mean_candidate")
 
-    @property
+    @cached_property
     def pair(self) -> tuple[str, str]:
         """The candidate and its baseline."""
         return self.candidate, self.baseline
@@ -192,9 +194,7 @@ class Finding:
         {'b': (1, 2)}
         """
         ends = {self.baseline: "_baseline", self.candidate: ""}
-        of_each = {
-            name: [sch.number(self.row.get(f"rank_{to}{end}")) for to in ("low", "high")] for name, end in ends.items()
-        }
+        of_each = {name: [self.row.get(f"rank_{to}{end}") for to in ("low", "high")] for name, end in ends.items()}
         return {name: (int(low), int(high)) for name, (low, high) in of_each.items() if low and high}
 
     @property
@@ -212,12 +212,12 @@ class Finding:
         """Below this p-value, a difference is shown."""
         return 1 - self.confidence
 
-    @property
+    @cached_property
     def doubt(self) -> str:
         """Why the numbers cannot be trusted, as the note says; empty where they can."""
         return sch.doubt_in(self.note)
 
-    @property
+    @cached_property
     def state(self) -> str:
         """What it says of its candidate: one of ``STATES``."""
         if self.p_adjusted is None or self.doubt:
@@ -414,7 +414,12 @@ def surest_first(row: Row) -> tuple[Any, ...]:
 
 def findings(rows: Iterable[Row]) -> list[Finding]:
     """Rows of ``comparisons`` as findings."""
-    return [*map(Finding.of, rows)]
+    return [Finding(row, **cells) for row, cells in sch.typed(rows, _FIELDS, _NAMES)]
+
+
+def of_all(found: Iterable[Finding]) -> list[Finding]:
+    """Those about all users."""
+    return [each for each in found if each.is_of_all]
 
 
 def _tested(row: Row, name: str) -> Any:
@@ -430,10 +435,10 @@ def _shown(row: Row, name: str) -> Any:
     """A number as people see it: a bound is one that agrees with the decision."""
     if name not in sch.BOUNDS:
         return _tested(row, name)
-    if sch.number(row.get(f"{sch.ADJUSTED}_ci_low")) is not None:
+    if row.get(f"{sch.ADJUSTED}_ci_low") is not None:
         return row.get(f"{sch.ADJUSTED}_{name}")
-    prefix, p = name.removesuffix("low").removesuffix("high"), sch.number(row.get("p_adjusted"))
-    low, high = (sch.number(_tested(row, f"{prefix}{side}")) for side in ("low", "high"))
+    prefix, p = name.removesuffix("low").removesuffix("high"), row.get("p_adjusted")
+    low, high = (_tested(row, f"{prefix}{side}") for side in ("low", "high"))
     agrees = p is None or low is None or high is None or (low > 0 or high < 0) == (p < 1 - row.get("confidence", 0.95))
     return _tested(row, name) if agrees else None
 
@@ -465,9 +470,19 @@ def by_metric(found: Iterable[Finding]) -> dict[str, list[Finding]]:
     return grouped(found, lambda each: each.metric)
 
 
+def by_comparison(found: Iterable[Finding]) -> dict[tuple[str, str, str], list[Finding]]:
+    """Candidate, baseline and metric -> their findings, of all users and of segments."""
+    return grouped(found, lambda each: (*each.pair, each.metric))
+
+
 def by_pair(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Candidate and baseline -> their findings."""
     return grouped(found, lambda each: each.pair)
+
+
+def by_columns(found: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Columns of a segment, as its label names them -> the findings of their segments."""
+    return grouped(found, lambda each: sch.segment_columns(each.segment))
 
 
 def by_test(rows: Iterable[Row]) -> dict[str, list[Row]]:
@@ -485,8 +500,7 @@ def news_of(found: Iterable[Finding]) -> str:
     >>> news_of([]), news_of([Finding({}, role="primary", p_adjusted=0.5), Finding({}, role="secondary")])
     ('open', 'open')
     """
-    found = [each for each in found if each.is_of_all]
-    states = {each.state for each in found if each.role == sch.PRIMARY or each.is_lost_guardrail}
+    states = {each.state for each in of_all(found) if each.role == sch.PRIMARY or each.is_lost_guardrail}
     return next((state for state in NEWS if state in states), "open")
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 #: What messages, or roles, call a column -> its name in a table; None = the table has none.
@@ -251,33 +252,33 @@ class Columns:
     list_hash: str | None = None
     time_zone: str | None = None
 
-    @property
+    @cached_property
     def timed(self) -> tuple[str, ...]:
         """The column of the time at which a list was shown, in microseconds, if it is read."""
         return (TIME,) if self.time_zone else ()
 
-    @property
+    @cached_property
     def list_columns(self) -> tuple[str, ...]:
         """Internal names of the list columns."""
         return tuple(f"_list_{i}" for i in range(len(self.list)))
 
-    @property
+    @cached_property
     def segment_columns(self) -> tuple[str, ...]:
         """Internal names of the segment columns."""
         return tuple(f"_segment_{i}" for i in range(len(self.segments)))
 
-    @property
+    @cached_property
     def of_user(self) -> tuple[str, ...]:
         """Internal names of the columns that describe the user: segments, covariate, cluster and trigger."""
         names = {COVARIATE: self.covariate, CLUSTER_OF_USER: self.cluster, TRIGGERED: self.trigger}
         return (*self.segment_columns, *(name for name, column in names.items() if column))
 
-    @property
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """The key of one ranked list, in internal names."""
         return (EXPERIMENT, USER, *self.list_columns)
 
-    @property
+    @cached_property
     def values(self) -> tuple[str, ...]:
         """The canonical value columns that are there."""
         has = {ITEM: self.item, POSITION: self.position, SCORE: self.score, RELEVANCE: self.relevance}
@@ -327,7 +328,8 @@ class Check:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Check":
         """The check of a row of the table ``checks``."""
-        return cls(**typed(row, {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}, {EXPERIMENT: "experiment"}))
+        ((_, cells),) = typed([row], {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}, {EXPERIMENT: "experiment"})
+        return cls(**cells)
 
     def as_row(self) -> dict[str, Any]:
         """The row of the table ``checks``."""
@@ -399,20 +401,31 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def typed(row: Mapping[str, Any], names: Container[str], renamed: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Field -> its cell of a row, without nulls, and None for what is no number.
+def finite(rows: Iterable[Row]) -> Rows:
+    """Rows with None for NaN and infinities, as JSON can hold them.
+
+    >>> finite([{"label": "x", "mean": float("nan"), "std": 1.0}])
+    [{'label': 'x', 'mean': None, 'std': 1.0}]
+    """
+    return [{name: number(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
+
+
+def typed(rows: Iterable[Row], names: Container[str], renamed: Mapping[str, str] = {}) -> list[tuple[Row, Row]]:
+    """Each row, ``finite``, and field -> its cell, without nulls.
 
     Args:
-        row: Of a table.
+        rows: Of a table.
         names: The fields.
         renamed: Column -> the field that has another name.
 
-    >>> typed({"label": "x", "mean": float("nan"), "n": None, "std": 1.0}, ("at", "mean", "n"), {"label": "at"})
-    {'at': 'x', 'mean': None}
+    >>> typed([{"label": "x", "mean": 0.5, "n": None}], ("at", "mean", "n"), {"label": "at"})
+    [({'label': 'x', 'mean': 0.5, 'n': None}, {'at': 'x', 'mean': 0.5})]
     """
-    of = {} if renamed is None else renamed
-    cells = ((of.get(name, name), cell) for name, cell in row.items() if cell is not None)
-    return {name: number(cell) if isinstance(cell, float) else cell for name, cell in cells if name in names}
+    found: list[tuple[Row, Row]] = []
+    for row in finite(rows):
+        cells = ((renamed.get(name, name), cell) for name, cell in row.items() if cell is not None)
+        found.append((row, {name: cell for name, cell in cells if name in names}))
+    return found
 
 
 def share(value: float) -> str:

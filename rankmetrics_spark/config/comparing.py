@@ -240,14 +240,14 @@ class Comparison(options.SectionWithOptions):
         Raises:
             ConfigError: A primary metric or a guardrail is not among the metrics.
         """
+        names = {metric: str(metric) for metric in metrics}
         for name in ("primary", "guardrails", "margin", "effect"):
-            given = getattr(self, name) or ()
-            named = () if isinstance(given, (str, float)) else map(str, given)
-            err.check_known("metric", named, [*map(str, metrics)], self.path_of(name))
-        others = [metric for metric in metrics if metric not in self.guardrails]
-        primary = self.primary or tuple(filter(None, [mx.deciding(others)]))
+            given = getattr(self, name)
+            if given and not isinstance(given, (str, float)):
+                err.check_known("metric", map(str, given), [*names.values()], self.path_of(name))
+        primary = self.primary or (mx.deciding([metric for metric in metrics if metric not in self.guardrails]),)
         roles = {metric: sch.PRIMARY if metric in primary else sch.SECONDARY for metric in metrics}
-        return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, sch.GUARDRAIL)).items()}
+        return {names[each]: role for each, role in (roles | dict.fromkeys(self.guardrails, sch.GUARDRAIL)).items()}
 
     def size_of(self, name: str, metric: str) -> tuple[float | None, bool]:
         """The ``margin`` or ``effect`` of a metric, and whether it is a share of the baseline's mean.

@@ -6,6 +6,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, words
@@ -283,7 +284,7 @@ class Options(fd.Section):
         """Whether a machine has judged all users, and people a sample of them."""
         return self.with_machine or "machine" in self.judgement_columns
 
-    @property
+    @cached_property
     def readers(self) -> tuple[tuple[str, str], ...]:
         """What messages call each metric, and each key of what is stored; and what it needs."""
         stored = ((f"sink.lists.{need}", need) for need in self.reads)

@@ -29,6 +29,7 @@ from .sessions import session_settings as session_settings
 from .sessions import spark_path as spark_path
 from .sessions import temporary_folder as temporary_folder
 from .sessions import version_of as version_of
+from .sessions import written_as_parquet as written_as_parquet
 from .spark import cache_folder as cache_folder
 from .spark import write_cached as write_cached
 from .sums import SUMS as SUMS

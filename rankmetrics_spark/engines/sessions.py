@@ -133,6 +133,19 @@ def spark_path(path: str) -> str:
     return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
 
 
+def written_as_parquet(spark: SparkSession, rows: DataFrame, path: str) -> DataFrame:
+    """Write rows as files of Parquet, in place of those that are there; return them as written."""
+    if engine_of(spark) != "sail":
+        rows.write.mode("overwrite").parquet(path)
+        return spark.read.parquet(spark_path(path))
+    if is_laptop(spark):
+        # Sail writes no file and no folder for an empty table, so its columns would be lost.
+        os.makedirs(cfg.local_path(path) or "", exist_ok=True)
+    place = sail_path(path)
+    rows.write.mode("overwrite").parquet(place)
+    return spark.read.schema(rows.schema).parquet(place)
+
+
 # ---- what the driver reads and runs
 
 

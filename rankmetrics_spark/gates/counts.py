@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, functions as F
@@ -44,7 +45,7 @@ class Inspected:
     place: str = "the impressions"
     tags: bool = False
 
-    @property
+    @cached_property
     def plan(self) -> road.Plan:
         """The plan."""
         return self.tables.plan

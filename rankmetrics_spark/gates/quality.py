@@ -262,8 +262,9 @@ def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
         highest = max(float(row[0]) for row in rows if row and row[0] is not None)
         hint = f"; the highest grade is {highest:g}, and the gain is {log.plan.scoring.conventions[0].gain}"
     # Of a metric with a maximum, it is the gains of a list that have no sum.
-    sentence = "too_large" if math.isinf(metric.definition.range[1]) else "gains_too_large"
-    raise err.QualityError(lm.said(sentence, metric=metric, name=name, most=st.LARGEST_SUMMAND, hint=hint))
+    if math.isfinite(metric.definition.range[1]):
+        raise err.QualityError(lm.said("gains_too_large", metric=metric, name=name, hint=hint))
+    raise err.QualityError(lm.said("too_large", metric=metric, name=name, most=st.LARGEST_SUMMAND, hint=hint))
 
 
 def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:

@@ -308,11 +308,7 @@ class Staged:
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
             rows = sorted(self.rows(table, segments), key=lambda row: row[sch.SEGMENT] != sch.EVERYONE)
             rows = [row for row in rows if not arms or row[sch.EXPERIMENT] in arms]
-            # As JSON can hold them.
-            record.entries[name] = [
-                {column: sch.number(value) if isinstance(value, float) else value for column, value in row.items()}
-                for row in rows[:MOST_KEPT]
-            ]
+            record.entries[name] = sch.finite(rows[:MOST_KEPT])
         # A plan counts the looks that are published, and these numbers are not.
         for row in record.entries["comparisons"]:
             if row.get(sch.LOOKS) not in (None, "any"):

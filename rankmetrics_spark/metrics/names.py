@@ -221,7 +221,7 @@ class Metric:
         values = _render(dict(self.parameters)).replace("=", " = ").replace(",", ", ")
         return self.definition.headline + (f" ({values})" if values else "") + (f"@{self.cut}" if self.cut else "")
 
-    @property
+    @cached_property
     def higher_is_better(self) -> bool | None:
         """True, False, or None if neither direction is better."""
         return self.definition.higher_is_better
@@ -236,7 +236,7 @@ class Metric:
         low, high = self.definition.range
         return max(high - mean, mean - low)
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         """Which entries its kernel reads: see ``Definition.needs``."""
         return self.definition.needs

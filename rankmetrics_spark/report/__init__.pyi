@@ -13,7 +13,7 @@ from .console import result_rows as result_rows
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
 from .figures import Figures as Figures
-from .figures import Mean as Mean
+from .figures import means_of as means_of
 from .figures import period_means as period_means
 from .figures import seconds_of as seconds_of
 from .formats import ANY_WIDTH as ANY_WIDTH

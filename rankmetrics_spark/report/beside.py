@@ -5,7 +5,7 @@ from itertools import groupby
 from string import ascii_lowercase
 
 from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.findings import Finding, by_metric, label_of
+from rankmetrics_spark.findings import Finding, by_columns, by_comparison, by_metric, label_of, of_all
 from rankmetrics_spark.words import UNIT, UNITS, Change, counted, percent
 
 
@@ -209,19 +209,12 @@ def reversals(found: Iterable[Finding], metrics: Collection[str]) -> dict[Key, d
     >>> reversals(map(Finding.of, [whole, parts[0], parts[1] | {"difference": -0.01}]), {"rr@5"})
     {}
     """
-    everyone: dict[Key, Finding] = {}
-    segments: dict[Key, dict[str, list[Finding]]] = {}
-    for each in (each for each in found if each.metric in metrics):
-        key = (*each.pair, each.metric)
-        if each.is_of_all:
-            everyone[key] = each
-        else:
-            segments.setdefault(key, {}).setdefault(sch.segment_columns(each.segment), []).append(each)
-    # Tables have their rows in any order.
-    said = {}
-    for key, whole in everyone.items():
-        of_columns = sorted(segments.get(key, {}).items())
-        texts = {column: _sentence_of_reversal(whole, column, parts) for column, parts in of_columns}
+    found = [each for each in found if each.metric in metrics]
+    said, parts_of = {}, by_comparison(found)
+    for key, (whole, *_) in by_comparison(of_all(found)).items():
+        # Tables have their rows in any order.
+        of_columns = sorted(by_columns([part for part in parts_of[key] if part is not whole]).items())
+        texts = {column: _sentence_of_reversal(whole, column, of_column) for column, of_column in of_columns}
         said[key] = {column: text for column, text in texts.items() if text}
     return {key: texts for key, texts in said.items() if texts}
 
@@ -284,8 +277,8 @@ def losers_of(found: Iterable[Finding]) -> dict[str, list[str]]:
         baselines.add(each.baseline)
         for name in (each.baseline, each.candidate):
             losers.setdefault(name, [])
-        if each.winner:
-            losers[each.winner[0]].append(each.winner[1])
+        if winner := each.winner:
+            losers[winner[0]].append(winner[1])
     return losers if len(losers) >= FEWEST and len(baselines) > 1 else {}
 
 

@@ -146,12 +146,12 @@ def percentile_texts(means: Sequence[figures.Mean]) -> list[dict[str, str]]:
 
     >>> row = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "percentile_50": 0.5,
     ...        "percentile_50_ci_low": 0.25, "percentile_50_ci_high": None}
-    >>> percentile_texts([figures.Mean.of(row)]), percentile_texts([figures.Mean({}, metric="ndcg@10")])
+    >>> percentile_texts(figures.means_of([row])), percentile_texts([figures.Mean({}, metric="ndcg@10")])
     ([{'experiment': 'a', 'metric': 'NDCG@10', '50 %': '0.5000'}], [])
     """
     named = sch.percentiles_in(means[0].row if means else ())
     # Tables hold the columns of other runs too, without a value.
-    known = [item for item in named.items() if any(sch.number(mean.row.get(item[0])) is not None for mean in means)]
+    known = [item for item in named.items() if any(mean.row.get(item[0]) is not None for mean in means)]
     has_segments = not all(mean.is_of_all for mean in means)
     texts = []
     in_order = sorted(known, key=lambda title: float(title[1].removesuffix(" %")))
@@ -159,7 +159,7 @@ def percentile_texts(means: Sequence[figures.Mean]) -> list[dict[str, str]]:
         segment = {"segment": mean.segment} if has_segments else {}
         text = {"experiment": mean.experiment_id, **segment, "metric": fd.label_of(parse(mean.metric))}
         for name, label in in_order:
-            value, low, high = (sch.number(mean.row.get(name + part)) for part in sch.PERCENTILE_PARTS)
+            value, low, high = (mean.row.get(name + part) for part in sch.PERCENTILE_PARTS)
             bounds = "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"
             text[label] = "-" if value is None else f"{value:.4f}{bounds}"
         texts.append(text)

@@ -19,7 +19,7 @@ class Mean:
     """One row of ``experiment_metrics``, whose columns have the names of the fields; what is no number is None.
 
     Attributes:
-        row: The whole row, which may have percentiles.
+        row: The whole row, with None for what is no number; it may have percentiles.
     """
 
     row: Row = field(repr=False)
@@ -45,11 +45,6 @@ class Mean:
     mean_over: str = "users"
     n_lists: int | None = None
 
-    @classmethod
-    def of(cls, row: Row) -> "Mean":
-        """The mean of a row of ``experiment_metrics``."""
-        return cls(row, **sch.typed(row, MEAN_COLUMNS))
-
     @property
     def is_of_all(self) -> bool:
         """Whether it is about all users."""
@@ -67,6 +62,11 @@ class Mean:
 
 #: Columns of ``experiment_metrics`` that people see, in their order.
 MEAN_COLUMNS = [each.name for each in fields(Mean)][1:]
+
+
+def means_of(rows: Iterable[Row]) -> list[Mean]:
+    """Rows of ``experiment_metrics`` as means."""
+    return [Mean(row, **cells) for row, cells in sch.typed(rows, MEAN_COLUMNS)]
 
 
 def over_lists(means: Iterable[Mean]) -> bool:
@@ -286,7 +286,7 @@ class Figures:
     @cached_property
     def averages(self) -> list[Mean]:
         """What the rows of ``means`` say."""
-        return [*map(Mean.of, self.means)]
+        return means_of(self.means)
 
     @cached_property
     def everyone(self) -> list[Mean]:
@@ -313,7 +313,7 @@ class Figures:
     @cached_property
     def compared(self) -> list[fd.Finding]:
         """What those of all users say."""
-        return [found for found in self.found if found.is_of_all]
+        return fd.of_all(self.found)
 
     @property
     def only_baseline(self) -> str | None:

@@ -11,7 +11,7 @@ from rankmetrics_spark.report.formats import print_csv, print_json, print_senten
 def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
-    for found in (found for found in fd.findings(comparisons) if found.is_of_all):
+    for found in fd.of_all(fd.findings(comparisons)):
         looks = found.looks
         valid_at = "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
         kind = "cumulative" if found.period_from else "day"

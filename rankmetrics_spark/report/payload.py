@@ -36,7 +36,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
-    checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
+    checks = sch.finite(sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS])
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
@@ -52,7 +52,6 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "deciding": index[sch.METRIC].get(figures.primary_name, 0),
         "confidence": percent(level) if len(confidence) == 1 and (level := next(iter(confidence))) else "",
         "overLists": over_lists(part.averages),
-        "units": _units(figures),
         "nouns": [f"{UNIT}", f"{UNITS}", f"{UNITS:C}"],
         "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
         "widened": any(found.is_widened for found in part.found),
@@ -71,11 +70,6 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
-
-
-def _units(figures: Figures) -> str:
-    """What the differences count; their means are always over users."""
-    return "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
 
 
 def _map_rows(figures: Figures) -> list[Row]:
@@ -180,7 +174,7 @@ MOST_CHECKS = 300
 
 
 def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """The further tests of the differences of all users, the metric that decides first."""
+    """What the differences count, and their further tests over all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
     names = [name for column in _FURTHER for name in column["keys"]]
     held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
@@ -189,20 +183,22 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     # What test it is says nothing beside a test that computed nothing.
     held -= held if held <= {"test", "design", "role", "look", "looks"} else set()
     power = next((f" ({percent(each.power)} power)" for each in figures.compared if each.power), "")
-    known = {"units": _units(figures), "power": power}
+    # Means are always over users.
+    units = "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
+    known = {"units": units, "power": power}
     chosen = [column for column in _FURTHER if {*column["keys"]} <= held]
     columns = [column | {"title": worded(column["title"]).format(**known)} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
     values = {name: [_rounded(row.get(name)) for row in rows] for name in shown}
-    return {"furtherColumns": columns, "further": keys | values}
+    return {"units": units, "furtherColumns": columns, "further": keys | values}
 
 
 def _rounded(value: Any, digits: int = 6) -> Any:
     """A cell with as many digits as anybody reads.
 
-    >>> _rounded(1 / 3), _rounded(None), _rounded(float("nan")), _rounded("cuped"), _rounded(1_234_567)
-    (0.333333, None, None, 'cuped', 1234567)
+    >>> _rounded(1 / 3), _rounded(None), _rounded("cuped"), _rounded(1_234_567)
+    (0.333333, None, 'cuped', 1234567)
     """
     cell = _cell(value, None)
     return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
@@ -239,7 +235,7 @@ def _places(names: Iterable[str]) -> dict[str, int]:
 
 
 def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], table: str, digits: int | None = None) -> Table:
-    listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
+    listed = sch.finite([row for row in rows if all(row[key] in index[key] for key in index if key in row)])
 
     def cell(row: Row, name: str) -> Any:
         """As it is, or that of a segment with fewer digits."""
@@ -253,9 +249,7 @@ def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], table: s
 def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
     if index is not None:
         return index[value]
-    if isinstance(value, float):
-        return sch.number(value)
-    return value if value is None or isinstance(value, (int, list)) else str(value)
+    return value if value is None or isinstance(value, (int, float, list)) else str(value)
 
 
 def bad_days(figures: Figures) -> list[dict[str, str]]:

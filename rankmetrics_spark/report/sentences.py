@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Container, Sequence
-from typing import Any
 
-from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
+from rankmetrics_spark import findings as fd, metrics as mx
 from rankmetrics_spark.report import assets, beside, figures
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
@@ -36,11 +35,9 @@ def sentences_of_segments(rows: Sequence[figures.Row], metric: mx.Metric | None)
     """
     if metric is None:
         return []
-    pairs: dict[tuple[Any, Any], dict[str, list[fd.Finding]]] = {}
     name, found = str(metric), fd.findings(rows)
-    for each in found:
-        if not each.is_of_all and each.metric == name and "p_rest" in each.row:
-            pairs.setdefault(each.pair, {}).setdefault(sch.segment_columns(each.segment), []).append(each)
+    chosen = [each for each in found if not each.is_of_all and each.metric == name and "p_rest" in each.row]
+    pairs = {pair: fd.by_columns(of_pair) for pair, of_pair in fd.by_pair(chosen).items()}
     several = len({baseline for _, baseline in pairs}) > 1
     reversed_pairs = beside.reversals(found, {name})
     lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]

@@ -375,7 +375,7 @@ def of_machine(figures: Figures) -> Iterator[sch.Check]:
             if (name, what) in told:
                 continue
             told.add((name, what))
-            p, both = sch.number(mean.row.get(f"p_sample_{kind}")), f"{UNITS} that people judged and the others"
+            p, both = mean.row.get(f"p_sample_{kind}"), f"{UNITS} that people judged and the others"
             status, says = sch.NOT_CHECKED, f"not known whether {both} are alike in {what}"
             if p is not None:
                 status, says = sch.OK, f"{both} are alike in {what} ({p_value(p, limit)}), which proves nothing"

@@ -32,7 +32,7 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
         most = MOST_SENTENCES if len(tests) <= MOST_SENTENCES else 1
         return [line for own in of_tests for line in verdict_of(own, metrics, more)[:most]]
     found = fd.findings(rows)
-    everyone = [replace(each, note=cfg.without_gap(each.note)) for each in found if each.is_of_all]
+    everyone = [replace(each, note=cfg.without_gap(each.note)) for each in fd.of_all(found)]
     names = {str(metric): metric for metric in metrics}
     names |= {name: mx.parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -50,11 +50,11 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
     turned = beside.reversals(found, primary)
     lines: list[str] = []
     for each in said:
-        also = beside.but(each, pairs[each.pair])
-        text, brief = ("; ".join(filter(None, [sentence_of(each, once), also])) for once in (False, True))
+        also = beside.but(each, pairs[pair := each.pair])
+        text, brief = ("; ".join(filter(None, [said, also])) for said in sentence_of(each))
         topic = LOST if each.is_lost_guardrail else FURTHER if each.metric not in primary else str(each.candidate)
         lines.append(Fact(text, topic=topic, brief=brief))
-        lines += [Fact(line, "warn") for line in turned.get((*each.pair, each.metric), {}).values()]
+        lines += [Fact(line, "warn") for line in turned.get((*pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
@@ -241,29 +241,29 @@ def sentence(row: fd.Row, metric: mx.Metric) -> str:
     >>> sentence(row | of_looks, mx.parse("ndcg@10")).partition(" % ")[2]
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
-    return sentence_of(fd.Finding.of({**row, sch.METRIC: str(metric)}))
+    return sentence_of(fd.Finding.of({**row, sch.METRIC: str(metric)}))[0]
 
 
-def sentence_of(found: fd.Finding, once: bool = False) -> str:
-    """One comparison in words; ``once``: how its p-value is corrected is said elsewhere."""
+def sentence_of(found: fd.Finding) -> tuple[str, str]:
+    """One comparison in words, and the same where it is said elsewhere how its p-value is corrected."""
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
     if found.state == "doubtful":
-        return f"{against}: {found.note or 'not tested'}"
+        return (f"{against}: {found.note or 'not tested'}",) * 2
     change, p = change_in_words(found), found.p
     also = f"; {found.note}" if found.note else ""
     valid = f"{part_of_error(found)}{f', {found.valid_at}' if found.valid_at else ''}"
     if found.better is None:
         after = "" if found.correction == "none" or found.n_comparisons == 1 else " (after the correction)"
+        least, is_better = found.detectable(), mx.parse(found.metric).higher_is_better
         judged = f", of whom people judged {found.n_judged:,}," if found.n_judged else ""
-        enough = f"enough to find changes of {found.detectable()} or more{found.with_power}"
-        could = f"; {found.n_users:,} {found.units}{judged} are {found.too_few or enough}{after}"
-        could = could if found.detectable() else ""
-        is_better = mx.parse(found.metric).higher_is_better
+        enough = f"enough to find changes of {least} or more{found.with_power}"
+        could = f"; {found.n_users:,} {found.units}{judged} are {found.too_few or enough}{after}" if least else ""
         says = STATES["open"].word if is_better is not None else "neither direction is better"
-        return f"{against}: {says}, {change}, {p}{valid}{could}{also}"
-    verb, after = "beats" if found.better == "candidate" else "loses to", "" if once else correction_of(found)
-    return f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}{after}{valid}{also}"
+        return (f"{against}: {says}, {change}, {p}{valid}{could}{also}",) * 2
+    verb = "beats" if found.better == "candidate" else "loses to"
+    says = f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}"
+    return f"{says}{correction_of(found)}{valid}{also}", f"{says}{valid}{also}"
 
 
 def change_in_words(found: fd.Finding) -> str:
@@ -314,7 +314,7 @@ def correction_once(sentences: Sequence[str], found: Sequence[fd.Finding]) -> li
     >>> correction_once([fact], [each])
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
-    corrected = [each for each in found if each.is_of_all and correction_of(each)]
+    corrected = [each for each in fd.of_all(found) if correction_of(each)]
     brief = [Fact(line.brief, line.level, line.topic) if isinstance(line, Fact) else line for line in sentences]
     if not corrected or sum(short not in ("", line) for short, line in zip(brief, sentences, strict=True)) == 1:
         return [*sentences]

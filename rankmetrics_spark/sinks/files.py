@@ -5,6 +5,7 @@ before its successor is there.
 """
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -33,6 +34,8 @@ STAGING = "_staging"
 
 #: Rows of a file that has no dictionaries.
 FEW_ROWS = 32
+#: Bytes of a file that are read at once.
+_CHUNK = 1 << 20
 #: Requests that an object store gets at the same time.
 THREADS = 16
 
@@ -49,12 +52,12 @@ class Files:
     system: fs.FileSystem
     root: str
 
-    @property
+    @cached_property
     def local(self) -> bool:
         """Whether this is a disk, where a rename replaces a file at once and folders exist on their own."""
         return bool(self.system.type_name == "local")
 
-    @property
+    @cached_property
     def renames(self) -> bool:
         """Whether a file can be renamed; object stores can only copy it."""
         return self.system.type_name in ("local", "hdfs")
@@ -63,9 +66,9 @@ class Files:
         """The full path."""
         return f"{self.root}/{path}" if path else self.root
 
-    def first_link(self, paths: Iterable[str]) -> str | None:
-        """The first of some paths that is a link to another file or folder; only a disk has links."""
-        return next((path for path in paths if os.path.islink(f"{self.root}/{path}")), None) if self.local else None
+    def links(self, paths: Iterable[str]) -> list[str]:
+        """Those of some paths that are links to another file or folder; only a disk has links."""
+        return [path for path in paths if os.path.islink(f"{self.root}/{path}")] if self.local else []
 
     def is_folder(self, path: str) -> bool:
         """Whether there is such a folder; on an object store, whether anything lies below it."""
@@ -131,6 +134,17 @@ class Files:
         # Not ``pq.read_table``: it takes five times as long for a few rows.
         with self.system.open_input_file(self.at(path)) as file:
             return pq.ParquetFile(file).read()
+
+    def sha256(self, path: str) -> str:
+        """The SHA-256 of a file; empty if there is none."""
+        digest = hashlib.sha256()
+        try:
+            with self.system.open_input_stream(self.at(path)) as stream:
+                while chunk := stream.read(_CHUNK):
+                    digest.update(chunk)
+        except FileNotFoundError:
+            return ""
+        return digest.hexdigest()
 
     def rows_in(self, path: str) -> int:
         """The rows that the footer of a Parquet file counts; PyArrow 8 reads it from an open file only."""

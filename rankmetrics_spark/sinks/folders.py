@@ -1,6 +1,5 @@
 """An output folder, whatever the format of its tables: staging, claims, run records; tables in Parquet, or in Delta."""
 
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -14,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
-from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path, spark_path
+from rankmetrics_spark.engines import engine_of, few_rows, spark_path, written_as_parquet
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, Pointers, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
@@ -94,16 +93,7 @@ class Folder(pt.Store):
                 self._reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
                 self._open()
             self._staged.append(path)
-            if is_laptop(self.spark):
-                # Sail writes no file and no folder for an empty table, so its columns would be lost.
-                os.makedirs(local_path(path) or "", exist_ok=True)
-            if engine_of(self.spark) == "sail":
-                place = sail_path(path)
-                rows.write.mode("overwrite").parquet(place)
-                staged = self.spark.read.schema(rows.schema).parquet(place)
-            else:
-                rows.write.mode("overwrite").parquet(path)
-                staged = self.spark.read.parquet(spark_path(path))
+            staged = written_as_parquet(self.spark, rows, path)
             if not self._reached:
                 # Now that Spark has written files, it shows who can access them.
                 reach = fl.reach_of(self.spark, self.path, staged, f"{fl.STAGING}/{self.run_id}", self.settings)

@@ -98,7 +98,7 @@ class Output:
                 if not found or not (found["experiment"] or table in (*sch.SMALL_TABLES, *sch.OF_DATES)):
                     continue
                 # Behind a link are the files of others.
-                if self.files.first_link(swapping.folders_above(f"{folder}/")[1:]) is not None:
+                if self.files.links(swapping.folders_above(f"{folder}/")[1:]):
                     continue
                 if entry.is_file and path.endswith(".parquet"):
                     self.stored.setdefault(found["date"], []).append(entry)

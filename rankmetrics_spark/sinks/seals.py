@@ -3,7 +3,6 @@
 The record of a run has those of its files, the pointer of the date that of the record, and one of its own text.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -14,27 +13,7 @@ from rankmetrics_spark.sinks import files as fl, partitions, swapping as sw
 
 #: Key of a record: path below the output -> SHA-256.
 FILES = "files"
-_CHUNK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")
-
-
-def sha256_of(files: fl.Files, path: str) -> str:
-    """The SHA-256 of a file; empty if there is none."""
-    digest = hashlib.sha256()
-    try:
-        with files.system.open_input_stream(files.at(path)) as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-    except FileNotFoundError:
-        return ""
-    return digest.hexdigest()
-
-
-def live_paths(files: fl.Files, pointer: Pointer) -> list[str]:
-    """The files that count on a date, and the file of the table of refused checks that has no row."""
-    id_of = sw.ids_of(pointer)
-    paths = {*sw.partition_files(files, pointer.run_of(), pointer.date), *sw.date_files(files, pointer.date)}
-    return sorted(path for path in paths if id_of(path) == run_in_name(path))
 
 
 def hashes(files: fl.Files, date: str, run: str, done: bool = True) -> dict[str, str]:
@@ -45,17 +24,17 @@ def hashes(files: fl.Files, date: str, run: str, done: bool = True) -> dict[str,
 
 def digests(files: fl.Files, pointer: Pointer, run: str) -> dict[str, str]:
     """The same of the files with this id that the pointer names."""
-    paths = [path for path in live_paths(files, pointer) if run_in_name(path) == run]
+    paths = [path for path, own in sw.live_files(files, pointer).items() if own == run]
     paths += [*files.files(refused_folder(partitions.NO_RUN)), *files.files(refused_folder(run))]
     paths += [path for path in files.files("runs") if path == f"runs/{run}.html"]
-    return dict(zip(paths, files.for_each(lambda path: sha256_of(files, path), paths), strict=True))
+    return dict(zip(paths, files.for_each(files.sha256, paths), strict=True))
 
 
 def seal(files: fl.Files, date: str, run: str) -> None:
     """Write the SHA-256 of the record of a run to the pointer of its date."""
     with sw.pointer_gate(files):
         if pointer := sw.pointer_of(files, date):
-            digest = sha256_of(files, record_path(run))
+            digest = files.sha256(record_path(run))
             entries = (replace(each, sealed=digest) if each.run_id == run else each for each in pointer.entries)
             sw.write_pointer(files, replace(pointer, entries=tuple(entries)))
 
@@ -87,7 +66,7 @@ def altered(files: fl.Files, date: str) -> tuple[list[str], list[str]]:
         path = record_path(entry.run_id)
         if not entry.sealed:
             uncovered.append(f"{path} has no digest: it is of an earlier version, or its run was killed as it ended")
-        elif sha256_of(files, path) != entry.sealed:
+        elif files.sha256(path) != entry.sealed:
             found.append(f"{path} is not as it was written: its SHA-256 is not the one in {name}")
         else:
             known |= json.loads(files.read(path) or "{}").get(FILES, {})
@@ -120,13 +99,13 @@ def _of_files(files: fl.Files, pointer: Pointer, known: dict[str, str]) -> Itera
     id_of = sw.ids_of(pointer)
     of_runs = refused_folder(""), "runs/"
     expected = [path for path in known if path.startswith(of_runs) or id_of(path) == run_in_name(path)]
-    for path, digest in zip(expected, files.for_each(lambda path: sha256_of(files, path), expected), strict=True):
+    for path, digest in zip(expected, files.for_each(files.sha256, expected), strict=True):
         if digest != known[path]:
             yield f"{path} {'is not as it was published' if digest else 'is missing'}: its SHA-256 is on record"
     # Of a run without a seal nothing is known, and files that were merged have names of their own.
     runs = {entry.run_id for entry in pointer.entries if entry.sealed} | {*map(run_in_name, known)} - {""}
-    for path in live_paths(files, pointer):
-        if path not in known and run_in_name(path) in runs:
+    for path, own in sw.live_files(files, pointer).items():
+        if path not in known and own in runs:
             yield f"{path} is on no record, and readers count its rows"
 
 

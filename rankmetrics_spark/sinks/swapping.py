@@ -207,7 +207,8 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
     """
     partitions = [f"/{DATE}={date}", *(folder_of("", name, date) for name in experiments)]
     folders = (f"{table}{partition}/" for table in TABLES for partition in partitions)
-    return files.first_link(dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:]))
+    links = files.links(dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:]))
+    return next(iter(links), None)
 
 
 def partition_files(files: Files, names: Iterable[str | None], date: str, tables: Sequence[str] = TABLES) -> list[str]:
@@ -225,8 +226,17 @@ def date_files(files: Files, date: str) -> list[str]:
     return _files_here(files, [f"{table}/{DATE}={date}" for table in SMALL_TABLES])
 
 
+def live_files(files: Files, pointer: Pointer) -> dict[str, str]:
+    """The files that count on a date -> the id in their names."""
+    id_of = ids_of(pointer)
+    paths = {*partition_files(files, pointer.run_of(), pointer.date), *date_files(files, pointer.date)}
+    return {path: own for path in sorted(paths) if (own := run_in_name(path)) == id_of(path)}
+
+
 def _files_here(files: Files, folders: Sequence[str]) -> list[str]:
-    folders_here = [folder for folder in folders if not files.first_link(folders_above(f"{folder}/")[1:])]
+    steps_to = {folder: folders_above(f"{folder}/")[1:] for folder in folders}
+    links = {*files.links({*chain.from_iterable(steps_to.values())})}
+    folders_here = [folder for folder, steps in steps_to.items() if links.isdisjoint(steps)]
     return [*chain.from_iterable(files.for_each(files.files, folders_here))]
 
 

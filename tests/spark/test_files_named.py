@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import InputError
 from tests.helpers.commands import Call
-from tests.helpers.messages import slow
+from tests.helpers.messages import json_cases, slow
 
 HEADER = "experiment_id,user_id,item_id,position,relevance\n"
 ROWS = "".join(f"a,u{n // 3},i{n % 3},{n % 3 + 1},{int(n % 3 == 1)}\n" for n in range(30_000))
@@ -100,13 +100,7 @@ def test_ids_that_are_called_like_missing_values_are_noted(call: Call, tmp_path:
 
 
 @pytest.mark.outcome("JSON without a column of a role, of {text}", "exit 3: {known}")
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
-        ('{"session": {"id": 1}, "hits": [[1, 2], [3]], "u": "x"}', "known: session, hits, u"),
-        ('{"hits": [{"id": "a", "clicked": 1}], "tags": ["x"]}', "known: hits, tags"),
-    ],
-)
+@pytest.mark.parametrize(("text", "known"), json_cases("JSON without a column"))
 def test_json_without_a_column_is_refused_with_its_names(call: Call, tmp_path: Path, text: str, known: str) -> None:
     (tmp_path / "log.json").write_text(text + "\n")
     code, _, err = run(call, tmp_path, {"path": str(tmp_path / "log.json")})

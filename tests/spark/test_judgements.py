@@ -12,6 +12,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.report import checks, figures_of, local_tables
 from tests.helpers.logs import Shown, averages, by_user, config, impressions, judgements
+from tests.helpers.messages import json_cases
 
 SHOWN = "experiment_id string, user_id string, item_id string, position int"
 JUDGED_POPULATION = {"population": "judged"}
@@ -103,20 +104,12 @@ def test_the_judged_population_counts_a_user_without_a_list_as_zero_in_each_expe
     assert (without["a", "all", "ap"], without["b", "all", "ap"]) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("population", "expected"),
-    [
-        ("shown", {"both", "shown only"}),
-        ("judged", {"both", "judged only"}),
-        ("both", {"both"}),
-        ("either", {"both", "shown only", "judged only"}),
-    ],
-)
-def test_each_population_contains_exactly_its_users(spark: SparkSession, population: str, expected: set[str]) -> None:
+@pytest.mark.parametrize(("population", "expected"), json_cases("users of each population"))
+def test_each_population_contains_exactly_its_users(spark: SparkSession, population: str, expected: list[str]) -> None:
     log = shown(spark, ("a", "both", "x"), ("a", "shown only", "x"))
     truth = judgements(spark, [("both", "x", 1), ("judged only", "x", 1)])
     result = by_user(evaluate(log, ["ap"], truth, convention={"population": population}).user_metrics)
-    assert {user for _, user in result} == expected
+    assert {user for _, user in result} == {*expected}
 
 
 def test_skip_leaves_out_judged_users_without_a_list_and_without_a_relevant_item(spark: SparkSession) -> None:

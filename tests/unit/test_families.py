@@ -12,6 +12,7 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.schemas import segment_columns, segment_label
+from tests.helpers.messages import json_cases
 from tests.helpers.users import compared, deciding_p, table
 
 ROLES = {"m1": "primary", "m2": "guardrail", "m3": "secondary", "m4": "secondary"}
@@ -96,13 +97,7 @@ def test_roles_come_from_the_comparison_else_the_first_metric_with_its_largest_c
     assert roles(guardrails="ap@5,ap@10") == ["guardrail", "guardrail", "primary", "secondary"]
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"primary": ["rr"]}, "comparison.primary: unknown metric 'rr'; did you mean"),
-        ({"guardrails": ["r@5"]}, "comparison.guardrails: unknown metric 'r@5'; did you mean"),
-    ],
-)
+@pytest.mark.parametrize(("section", "message"), json_cases("roles without a metric of the run"))
 def test_a_role_needs_a_metric_of_the_run(section: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Comparison.read(section).roles([parse("ap@5"), parse("p@5"), parse("rr@10")])

@@ -289,7 +289,7 @@ def test_the_engine_can_ask_for_the_version_of_its_client_before_anybody_asks_it
     assert done.stdout.strip() == importlib.metadata.version("pyspark")
     # Where another thread has taken the one descriptor that is left, another engine is started.
     done = subprocess.run([sys.executable, "-c", SERVING, "busy"], capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr.strip()) == (DISTURBED, "Too many open files (os error 24)")
+    assert (done.stdout.strip(), done.stderr.strip()) == (server.DISTURBED, "Too many open files (os error 24)")
 
 
 class Settings:

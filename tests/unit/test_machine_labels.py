@@ -12,6 +12,7 @@ from statsmodels.stats.power import TTestPower
 
 from rankmetrics_spark import statistics as st
 from rankmetrics_spark.comparison.judged import Labels
+from tests.helpers.messages import json_cases
 
 ABSENT = np.nan
 # human a, human b, machine a, machine b of 24 queries, of which 8 have labels of people
@@ -43,17 +44,7 @@ def of_column(column: str) -> tuple[np.ndarray, np.ndarray, st.Others]:
     return h[judged], f[judged], split(f[~judged])
 
 
-@pytest.mark.parametrize(
-    ("column", "slope", "one", "each", "of_these"),
-    [
-        ("a", 0.6427011923557507, (0.49344180945173194, 0.05247909272570233, 18.831912846965412),
-         (0.4948375674126067, 0.0576382039680765, 15.95366330530897), 0.017066922706819046),
-        ("b", 0.6638530588296246, (0.5134489471108511, 0.04450222410829782, 20.904765849347196),
-         (0.5133625795805324, 0.04662545594048766, 19.488805308774282), 0.010982291233863408),
-        ("b - a", 0.3158329563466973, (0.0370589981196698, 0.016128649187899812, 12.068726745471315),
-         (0.03449862613717909, 0.01728681885345687, 11.149792348281428), 0.009260876514382753),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("column", "slope", "one", "each", "of_these"), json_cases("golden labels of a machine"))
 def test_means_errors_and_degrees_of_freedom_are_the_golden_ones(
     column: str, slope: float, one: tuple[float, ...], each: tuple[float, ...], of_these: float
 ) -> None:

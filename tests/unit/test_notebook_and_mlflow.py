@@ -11,6 +11,7 @@ from rankmetrics_spark.errors import ConfigError, QualityWarning
 from rankmetrics_spark.report import Figures, checks, html, logged_metrics, logged_parameters, notebook
 from rankmetrics_spark.schemas import Check
 from tests.helpers.figures import compared, mean
+from tests.helpers.messages import json_cases
 
 METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
 RECORD = {"run_id": "r", "rows": {"in": 90, "evaluated": 90, "quarantined": 0}, "experiments": {}}
@@ -133,20 +134,7 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
         notebook.plot(Figures([mean("a", "ndcg@10")]), "ndgc")
 
 
-@pytest.mark.parametrize(
-    ("text", "drawn"),
-    [
-        (None, ["MAP@5", "MAP@10"]),
-        ("map", ["MAP@5", "MAP@10"]),
-        ("ap@10", ["MAP@10"]),
-        ("mean_average_precision", ["MAP@5", "MAP@10"]),
-        ("Hit rate", ["Hit rate@10"]),
-        ("HR@10", ["Hit rate@10"]),
-        ("hitrate", ["Hit rate@10"]),
-        ("MRR", ["MRR"]),
-        ("recip_rank", ["MRR"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "drawn"), json_cases("names of a plotted metric"))
 def test_a_plot_takes_every_name_of_a_metric_and_shows_without_a_network(text: str | None, drawn: list[str]) -> None:
     pytest.importorskip("altair")
     rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]

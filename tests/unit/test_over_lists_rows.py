@@ -13,7 +13,7 @@ from rankmetrics_spark import metrics as mx, statistics as st
 from rankmetrics_spark.comparison import Key, Totals, comparison_rows
 from rankmetrics_spark.config import Comparison, Options
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Mean, console, verdict_of
+from rankmetrics_spark.report import console, means_of, verdict_of
 from rankmetrics_spark.road import SUMS_OVER_LISTS, Summands, sums_of_lists
 from tests.helpers.samples import ratio_sums
 from tests.helpers.users import METRIC, PAIR, apart, compared, question, table, totals_of, user_rows
@@ -276,10 +276,10 @@ def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     ]
     mean = {"experiment_id": "a", "segment": "all", "metric": "ap@10", "mean": 0.5, "ci_low": 0.4, "n_users": 30,
             "n_lists": 1234, "mean_over": "lists", "confidence": 0.95, "convention": "standard"}  # fmt: skip
-    assert console.title([Mean.of(mean)]) == "mean over lists ± 95 % margin, errors by user; convention standard"
-    of_users = Mean.of(mean | {"mean_over": "users"})
+    assert console.title(means_of([mean])) == "mean over lists ± 95 % margin, errors by user; convention standard"
+    (of_users,) = means_of([mean | {"mean_over": "users"}])
     assert console.title([of_users]) == "mean over users ± 95 % margin; convention standard"
-    columns = console.grid([Mean.of(mean)], [mx.parse("ap@10")]).columns
+    columns = console.grid(means_of([mean]), [mx.parse("ap@10")]).columns
     assert [column.header for column in columns][1:3] == ["users", "lists"] and [*columns[2].cells] == ["1,234"]
 
 

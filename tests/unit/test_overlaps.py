@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark.metrics import Overlap, jaccard, kendall, overlap, rbo, same_top, unexpectedness
+from tests.helpers.messages import json_cases
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
@@ -46,20 +47,7 @@ def test_rbo_is_that_of_the_paper(p: float) -> None:
     np.testing.assert_allclose(rbo(overlap_of(*PAIRS), p), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "printed"),
-    [
-        # rbo 0.1.3, RankingSimilarity(a, b).rbo_ext(p=0.9)
-        ("abcde", "abcde", 1.0),
-        ("abcde", "abced", 0.981775),
-        ("abcde", "edcba", 0.7377750000000001),
-        ("abcdefg", "abdz", 0.79075),
-        ("abc", "xabcdefgh", 0.6875889155357143),
-        ("abcd", "wxyz", 0.0),
-        ("a", "ba", 0.45),
-        ("abcdefghij", "fghijabcde", 0.5116075656428573),
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "printed"), json_cases("overlaps by rbo"))
 def test_rbo_is_what_the_package_rbo_printed(a: str, b: str, printed: float) -> None:
     lists = [[ord(item) for item in side] for side in (a, b)]
     assert rbo(overlap_of((lists[0], lists[1])), 0.9)[0] == pytest.approx(printed, abs=1e-12)

@@ -170,8 +170,9 @@ class _Session(ConnectSession):
 
     @property
     def client(self) -> Any:
-        """The connection, through which every call goes."""
-        self._engine.refuse_calls()
+        """The connection, through which every call goes: after its end, nothing else refuses one in a sentence."""
+        if self._engine.stopped:
+            self._engine.refuse_calls()
         if self._held.calls >= MOST_CALLS and self._engine.resident() >= GROWN:
             self._renew()
         return super().client
