@@ -49,8 +49,7 @@ class Sink(fd.Section):
         mode: A run replaces the partitions that it computed.
         table: A schema of a catalog for the tables, such as ``main.ranking``.
         layout: ``by_date``: one file per date of each small table, with the experiment as a column.
-        user_states: Days of ``comparison.period`` after which what each user had is stored again, to be read by later
-            days.
+        user_states: Every so many days of ``comparison.period``, store what users had so far; later days read that.
         lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
     """
 

@@ -237,7 +237,8 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
     rows, pointers = _read(spark, path, format)
-    return rows.drop(EXPERIMENT) if path.rpartition("/")[2] in OF_DATES else eng.with_unit(rows, unit_in(pointers))
+    # A folder of an output, or a table of a schema.
+    return rows.drop(EXPERIMENT) if re.split("[/.]", path)[-1] in OF_DATES else eng.with_unit(rows, unit_in(pointers))
 
 
 def _read(spark: SparkSession, path: str, format: str) -> tuple[DataFrame, Pointers]:
