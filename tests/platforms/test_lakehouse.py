@@ -291,7 +291,7 @@ def test_concurrent_runs_leave_the_complete_result_of_one(spark: SparkSession, t
     left_out = [(row["experiment_id"], row["user_id"], row["run_id"]) for row in same_day["quarantine"]]
     assert left_out == [("ab"[winner], name, run_id)]
     if isinstance(ended[1 - winner], OutputError):
-        assert "run this again when they have ended" in str(ended[1 - winner])
+        assert "run this again when " in str(ended[1 - winner])
 
 
 def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_up(

@@ -27,7 +27,7 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import RUN_ID, Entry, Pointer, newest, parse
 from rankmetrics_spark.schemas import Check
-from rankmetrics_spark.sinks import erasing, folders, stores, swapping as sw
+from rankmetrics_spark.sinks import erasing, folders, swapping as sw
 from rankmetrics_spark.sinks.claims import ClaimContent
 from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.folders import DeltaFolder
@@ -533,5 +533,5 @@ def test_a_run_that_publishes_while_users_are_erased_wins(tmp_path: Path, monkey
 @pytest.mark.parametrize("path", ["out.v1/user_days", "main.ranking.user_days"])
 def test_a_table_of_days_has_no_experiments_wherever_it_is(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     rows = SimpleNamespace(drop=lambda name: f"without {name}")
-    monkeypatch.setattr(stores, "_read", lambda *_: (rows, {}))
-    assert stores.read(cast(Any, None), path, "iceberg") == "without experiment_id"
+    monkeypatch.setattr("rankmetrics_spark.sinks.stores._read", lambda *_: (rows, {}))
+    assert sk.read(cast(Any, None), path, "iceberg") == "without experiment_id"
