@@ -548,7 +548,7 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     done = ran(command, tmp_path, environment, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
     where = "lake.ranking" if number else "out/first"
-    assert f"{where}: experiment_metrics" in done.stdout + done.stderr
+    assert f"tables in {where}: user_metrics, experiment_metrics" in done.stdout + done.stderr
     table = "ice.ranking.experiment_metrics" if number else f"delta.`{tmp_path}/out/first/experiment_metrics`"
     assert [row["mean"] for row in spark.table(table).collect()] == [1 / 2]
 
