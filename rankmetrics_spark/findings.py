@@ -321,7 +321,7 @@ class Finding:
     @property
     def adjusted_by(self) -> str:
         """What the numbers of the test are, if they are not those of the means; else empty."""
-        return sch.ADJUSTED_BY.get(self.test or "", "")
+        return sch.ADJUSTED_BY.get(self.test or "", ("",))[0]
 
     @property
     def movement(self) -> str:

@@ -129,8 +129,8 @@ RAW = "_raw"
 BASELINE = "baseline"
 #: The test of a row of ``comparisons`` that CUPED, or strata, decide; its numbers have this prefix.
 CUPED, STRATA = "cuped", "strata"
-#: Such a test -> what its numbers are.
-ADJUSTED_BY = {CUPED: "with CUPED", STRATA: "within strata"}
+#: Such a test -> what its numbers are, and what those of the plain test are.
+ADJUSTED_BY = {CUPED: ("with CUPED", "without CUPED"), STRATA: ("within strata", "without strata")}
 SPARSE = "sparse"
 #: The tests of a row of ``comparisons`` that decide where t does not hold; their numbers have this prefix.
 SPARSE_TESTS = ("permutation", "sign flips", "boschloo", "hall")

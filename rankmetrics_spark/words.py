@@ -141,15 +141,19 @@ class Fact(str):
         level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at).
         topic: What was looked at.
         brief: The same for people who read once how p-values and intervals are corrected; empty where that is all.
+        withheld: The same of a run that publishes nothing, so that its look is none of the plan.
     """
 
     level: Level
     topic: str
     brief: str
+    withheld: str
 
-    def __new__(cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None) -> "Fact":
+    def __new__(
+        cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None, withheld: str = ""
+    ) -> "Fact":
         fact = super().__new__(cls, text)
-        fact.level, fact.topic, fact.brief = level, topic, text if brief is None else brief
+        fact.level, fact.topic, fact.brief, fact.withheld = level, topic, text if brief is None else brief, withheld
         return fact
 
 
@@ -226,8 +230,17 @@ class Change:
         >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
         ('+10.0 % (+8.0 to -12.0)', '+0.0500')
         """
+        return self.limited()
+
+    def limited(self, *limits: str) -> str:
+        """The same, with what limits it.
+
+        >>> Change(10, " %", 8, 12).limited("one look", "not corrected"), Change(0.05, "").limited("one look")
+        ('+10.0 % (+8.0 to +12.0; one look, not corrected)', '+0.0500 (one look)')
+        """
         bounds = [f"{bound:+.{self.digits_of(bound)}f}" for bound in (self.low, self.high) if bound is not None]
-        return f"{self.value:+.{self.digits}f}{self.unit}" + (f" ({' to '.join(bounds)})" if len(bounds) == 2 else "")
+        known = "; ".join(filter(None, (" to ".join(bounds) if len(bounds) == 2 else "", ", ".join(limits))))
+        return f"{self.value:+.{self.digits}f}{self.unit}" + (f" ({known})" if known else "")
 
     def _signed(self, value: float) -> str:
         """A true minus, and no sign in front of a rounded 0."""

@@ -3,7 +3,6 @@
 The rows of ``checks``, the gates on metrics, and the numbers of a run that fails one.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -220,8 +219,6 @@ def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Conf
 
 #: Rows of a table in the record of a run that fails its gates, those of all users first.
 MOST_KEPT = 2_000
-#: What a sentence says of a planned look.
-_PLANNED = re.compile(", valid at look [0-9]+ of [0-9]+")
 
 Rows = list[dict[str, Any]]
 
@@ -314,7 +311,7 @@ class Staged:
             if row.get(sch.LOOKS) not in (None, "any"):
                 row[sch.LOOKS] = f"? of {row[sch.LOOKS].partition(' of ')[2]}"
         verdict = record.entries.get("verdict", ())
-        record.entries["verdict"] = [_PLANNED.sub(", not published, so no look of the plan", line) for line in verdict]
+        record.entries["verdict"] = [getattr(line, "withheld", "") or line for line in verdict]
 
 
 def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:

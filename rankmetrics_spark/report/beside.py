@@ -409,11 +409,9 @@ def sentence_of_dilution(found: Finding) -> str:
     is_corrected = (found.n_comparisons or 1) > 1 and found.correction != "none"
     limits = ["one look"] if found.looks is not None else []
     limits += ["not corrected"] if is_corrected or found.is_widened else []
-    limits += [found.adjusted_by.replace("within", "without").replace("with ", "without ")] * bool(found.adjusted_by)
-    size = Change(diluted.value, "", diluted.low, diluted.high).plain
-    if limits:
-        size = f"{size[:-1]}; " if size.endswith(")") else f"{size} ("
-        size += f"{', '.join(limits)})"
+    size = Change(diluted.value, "", *(diluted.bounds or ())).limited(
+        *limits, *sch.ADJUSTED_BY.get(found.test or "", ())[1:]
+    )
     who, count = f"Over all {counted(found.n_users_both or 0)}", "same lists"
     if found.trigger is not None:
         who, count = f"Over all {UNITS}, with or without {found.trigger}", "those without it"

@@ -131,7 +131,7 @@ class Population:
         without_relevant: Experiment -> those of them without a relevant item.
         total: People of all experiments together; None where nobody knows how many are in several.
         design: How the experiments are compared; empty where nothing is compared.
-        cluster: What people call the clusters that were assigned as a whole; empty where users are the units of errors.
+        cluster: The column of the clusters that were assigned as a whole; empty where users are the units of errors.
         units: Experiment -> its units; ``users`` unless they are clusters.
     """
 
@@ -145,7 +145,12 @@ class Population:
     @property
     def unit(self) -> str:
         """What people call the units of errors: users, or the clusters."""
-        return self.cluster or str(words.UNITS)
+        return f"clusters of {self.cluster}" if self.cluster else str(words.UNITS)
+
+    @property
+    def one(self) -> str:
+        """What people call one of them."""
+        return f"cluster of {self.cluster}" if self.cluster else str(words.UNIT)
 
     @property
     def text(self) -> str:
@@ -158,7 +163,7 @@ class Population:
         '1,886 users in all, 943 in each experiment (independent).'
         >>> Population({"a": 5, "b": 7, "c": 6}, {}, None, "independent").text
         '5 to 7 users in each of 3 experiments (independent).'
-        >>> Population({"a": 600, "b": 600}, {}, None, "paired", "clusters of house", {"a": 150, "b": 150}).text
+        >>> Population({"a": 600, "b": 600}, {}, None, "paired", "house", {"a": 150, "b": 150}).text
         '600 users in each of 2 experiments (paired, 150 clusters of house in each).'
         """
         of_clusters = f"{range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
@@ -407,7 +412,7 @@ class Figures:
                 overlap[pair] = max(found.n_users_both, overlap.get(pair, 0))
         designs = {found.design for found in self.compared if found.design}
         design = "some pairs are paired, others independent" if len(designs) > 1 else "".join(designs)
-        cluster = next((found.units for found in self.compared if found.cluster), "")
+        cluster = next((found.cluster for found in self.compared if found.cluster), "")
         return Population(users, without, _total(users, overlap), design, cluster, clusters or users)
 
     @property
@@ -424,15 +429,6 @@ class Figures:
                 most = max(most, sum(alone))
                 share = max(share, *(left / max(1, n) for left, n in zip(alone, sides, strict=True)))
         return most, share
-
-
-def one_of(unit: str) -> str:
-    """One of the units of a comparison.
-
-    >>> one_of("users"), one_of("clusters of house")
-    ('user', 'cluster of house')
-    """
-    return str(words.UNIT) if unit == str(words.UNITS) else unit.replace("clusters", "cluster", 1)
 
 
 def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | None:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import story, trust, verdict
-from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, one_of, range_text
+from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, range_text
 from rankmetrics_spark.words import STATES, UNITS, Fact, counted, counted_in, judged_apart, p_text, worded
 
 #: Metrics that a sentence names.
@@ -68,7 +68,7 @@ def _split(figures: Figures) -> Fact:
         n, share = figures.on_one_side
         if not n:
             return Fact(f"same {people.unit} on both sides", "ok")
-        are = one_of(people.unit) + " is" if n == 1 else people.unit + " are"
+        are = f"{people.one} is" if n == 1 else f"{people.unit} are"
         return Fact(f"{n:,} {are} on one side only, and left out", "ok" if share <= MANY_ON_ONE_SIDE else "warn")
     if ratio is None:
         return Fact(f"split of {people.unit} not checked", "none")

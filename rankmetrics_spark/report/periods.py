@@ -174,10 +174,9 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     means = eng.few_rows(comparison.with_cluster_intervals(averages, table, section))
     compared, outdated = _published(tables, days)
     # The run that compared these days has checked the gates; a least mean is that of its day alone.
-    rows_of_gates = tables.checks(tables.date) if compared and config.get("gates") else []
-    of_gates = [row for row in rows_of_gates if row["name"] in trust.GATES]
-    for row in of_gates:
-        row["sentence"] = row["sentence"].rstrip(".") + (f", on {tables.date} alone" if row["name"] == "min" else "")
+    stored = map(sch.Check.of, tables.checks(tables.date) if compared and config.get("gates") else [])
+    ends = dict.fromkeys(trust.GATES, "") | {"min": f", on {tables.date} alone"}
+    of_gates = [replace(each, sentence=each.sentence + ends[each.name]) for each in stored if each.name in ends]
     if section.is_requested and not compared:
         compared = [row.asDict() for row in eng.few_rows(comparison.comparisons(table, section))]
     rows = [{**row, "note": cfg.without_gap(row["note"]) or None} for row in compared]
@@ -196,7 +195,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
         ],
     )
     if of_gates:
-        draft = replace(draft, checks=[*of_gates, *(check.as_row() for check in trust.check_rows(draft))])
+        draft = replace(draft, checks=sch.rows_of([*of_gates, *trust.check_rows(draft)]))
     draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft

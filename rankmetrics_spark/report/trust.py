@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, verdict
-from rankmetrics_spark.report.figures import Figures, in_words, one_of
+from rankmetrics_spark.report.figures import Figures, in_words
 from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
 
 #: Below so many users in an experiment, a person is warned.
@@ -95,8 +95,8 @@ def look_of(figures: Figures) -> Fact | None:
         return Fact(f"look {look or 1}, valid at every look")
     if planned and planned.looks:
         text = f"look {planned.looks.split(',')[0]}"
-        if planned.look is not None and text.startswith("look ?"):
-            return Fact("not published, so no look of the plan", "warn")
+        if planned.look is not None and planned.looks.startswith("?"):
+            return Fact(verdict.NO_LOOK, "warn")
         return Fact(text) if planned.valid_at else Fact(f"{text} planned ones, not tested", "warn")
     if look > 1:
         return Fact(f"look {look}, and p is that of one look", "warn")
@@ -169,13 +169,13 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     told: set[str] = set()
     people = figures.people
     few_clusters = people.cluster and any(n < FEW_CLUSTERS for n in people.units.values())
-    limit, unit = (FEW_CLUSTERS, people.unit) if few_clusters else (FEW_USERS, str(UNITS))
+    limit, one, unit = (FEW_CLUSTERS, people.one, people.unit) if few_clusters else (FEW_USERS, UNIT, UNITS)
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
     lead = ""
     if small:
         n, name = small[0]
-        few = f"1 {one_of(unit)}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
+        few = f"1 {one}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
         more = "1 more has" if len(small) == 2 else f"{len(small) - 1:,} more have"
         others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "

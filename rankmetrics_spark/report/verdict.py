@@ -51,9 +51,9 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
     lines: list[str] = []
     for each in said:
         also = beside.but(each, pairs[pair := each.pair])
-        text, brief = ("; ".join(filter(None, [said, also])) for said in sentence_of(each))
+        text, brief, withheld = ("; ".join(filter(None, [said, also])) for said in sentence_of(each))
         topic = LOST if each.is_lost_guardrail else FURTHER if each.metric not in primary else str(each.candidate)
-        lines.append(Fact(text, topic=topic, brief=brief))
+        lines.append(Fact(text, topic=topic, brief=brief, withheld=withheld))
         lines += [Fact(line, "warn") for line in turned.get((*pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
@@ -244,15 +244,20 @@ def sentence(row: fd.Row, metric: mx.Metric) -> str:
     return sentence_of(fd.Finding.of({**row, sch.METRIC: str(metric)}))[0]
 
 
-def sentence_of(found: fd.Finding) -> tuple[str, str]:
-    """One comparison in words, and the same where it is said elsewhere how its p-value is corrected."""
+#: What a planned look is that nobody can read.
+NO_LOOK = "not published, so no look of the plan"
+
+
+def sentence_of(found: fd.Finding) -> tuple[str, str, str]:
+    """One comparison in words; where it is said elsewhere how its p-value is corrected; and of a withheld run."""
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
     if found.state == "doubtful":
-        return (f"{against}: {found.note or 'not tested'}",) * 2
+        return (f"{against}: {found.note or 'not tested'}",) * 3
     change, p = change_in_words(found), found.p
     also = f"; {found.note}" if found.note else ""
-    valid = f"{part_of_error(found)}{f', {found.valid_at}' if found.valid_at else ''}"
+    at, error = found.valid_at, part_of_error(found)
+    both = [f"{error}{f', {look}' if at else ''}" for look in (at, at if found.looks == "any" else NO_LOOK)]
     if found.better is None:
         after = "" if found.correction == "none" or found.n_comparisons == 1 else " (after the correction)"
         least, is_better = found.detectable(), mx.parse(found.metric).higher_is_better
@@ -260,10 +265,12 @@ def sentence_of(found: fd.Finding) -> tuple[str, str]:
         enough = f"enough to find changes of {least} or more{found.with_power}"
         could = f"; {found.n_users:,} {found.units}{judged} are {found.too_few or enough}{after}" if least else ""
         says = STATES["open"].word if is_better is not None else "neither direction is better"
-        return (f"{against}: {says}, {change}, {p}{valid}{could}{also}",) * 2
+        text, withheld = (f"{against}: {says}, {change}, {p}{valid}{could}{also}" for valid in both)
+        return text, text, withheld
     verb = "beats" if found.better == "candidate" else "loses to"
     says = f"{found.candidate} {verb} {found.baseline} {on}: {change}, {p}"
-    return f"{says}{correction_of(found)}{valid}{also}", f"{says}{valid}{also}"
+    text, withheld = (f"{says}{correction_of(found)}{valid}{also}" for valid in both)
+    return text, f"{says}{both[0]}{also}", withheld
 
 
 def change_in_words(found: fd.Finding) -> str:
