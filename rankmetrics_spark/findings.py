@@ -94,6 +94,7 @@ class Finding:
     rest_difference: float | None = None
     rest_relative_difference: float | None = None
     p_rest_adjusted: float | None = None
+    evaluation_date: str = ""
     period_from: str | None = None
     period_to: str | None = None
     n_days: int | None = None

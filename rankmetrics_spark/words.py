@@ -152,9 +152,9 @@ class Fact(str):
     def __new__(
         cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None, withheld: str = ""
     ) -> "Fact":
-        fact = super().__new__(cls, text)
-        fact.level, fact.topic, fact.brief, fact.withheld = level, topic, text if brief is None else brief, withheld
-        return fact
+        it = super().__new__(cls, text)
+        it.level, it.topic, it.brief, it.withheld = level, topic, text if brief is None else brief, withheld or text
+        return it
 
 
 #: The states of a comparison, the most welcome first.

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
@@ -220,8 +219,6 @@ def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Conf
 #: Rows of a table in the record of a run that fails its gates, those of all users first.
 MOST_KEPT = 2_000
 
-Rows = list[dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class Staged:
@@ -237,7 +234,7 @@ class Staged:
     written: dict[str, Written]
     users: Users
 
-    def rows(self, table: str, segments: set[str], baseline: str | None = None) -> Rows:
+    def rows(self, table: str, segments: set[str], baseline: str | None = None) -> sch.Rows:
         """The rows of some segments, against one baseline or all; none if there is no such table."""
         written = self.written.get(table)
         if written is None or not written.partitions.filled:
@@ -268,7 +265,7 @@ class Staged:
         ]
         baseline = None if by_test else request.baseline
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
-        compared: Rows = []
+        compared: sch.Rows = []
         if comparing := [gate for gate in gates if gate.compares]:
             compared = self.rows("comparisons", segments, baseline)
             key = itemgetter(sch.SEGMENT, sch.METRIC, sch.EXPERIMENT)
@@ -310,11 +307,10 @@ class Staged:
         for row in record.entries["comparisons"]:
             if row.get(sch.LOOKS) not in (None, "any"):
                 row[sch.LOOKS] = f"? of {row[sch.LOOKS].partition(' of ')[2]}"
-        verdict = record.entries.get("verdict", ())
-        record.entries["verdict"] = [getattr(line, "withheld", "") or line for line in verdict]
+        record.entries["verdict"] = [getattr(one, "withheld", one) for one in record.entries.get("verdict", ())]
 
 
-def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> Rows:
+def _read(rows: DataFrame, segments: set[str], baseline: str | None) -> sch.Rows:
     rows = rows.where(F.col(sch.SEGMENT).isin([*segments]))
     if baseline is not None:
         rows = rows.where(F.col(sch.BASELINE) == baseline)

@@ -400,8 +400,8 @@ def sentence_of_dilution(found: Finding) -> str:
     >>> said({"share_changed": None, "trigger": "could_differ", "share_triggered_candidate": 0.1}).partition(" by ")[0]
     'Over all users, with or without could_differ, b changes NDCG@10'
     """
-    diluted = found.further("diluted_")
-    if not found.among or diluted.value is None:
+    change = found.further("diluted_").change()
+    if not found.among or change is None:
         return ""
     if found.share_changed == 0:
         pair = f"{found.baseline} and {found.candidate}"
@@ -409,11 +409,9 @@ def sentence_of_dilution(found: Finding) -> str:
     is_corrected = (found.n_comparisons or 1) > 1 and found.correction != "none"
     limits = ["one look"] if found.looks is not None else []
     limits += ["not corrected"] if is_corrected or found.is_widened else []
-    size = Change(diluted.value, "", *(diluted.bounds or ())).limited(
-        *limits, *sch.ADJUSTED_BY.get(found.test or "", ())[1:]
-    )
+    limits += sch.ADJUSTED_BY.get(found.test or "", ())[1:]
     who, count = f"Over all {counted(found.n_users_both or 0)}", "same lists"
     if found.trigger is not None:
         who, count = f"Over all {UNITS}, with or without {found.trigger}", "those without it"
-    said = f"{who}, {found.candidate} changes {found.label} by {size} from {found.baseline}"
+    said = f"{who}, {found.candidate} changes {found.label} by {change.limited(*limits)} from {found.baseline}"
     return f"{said}: {count} count as no change"

@@ -306,7 +306,7 @@ class Figures:
     @cached_property
     def drawn(self) -> "Figures":
         """What a page draws: nothing where there is no relevant item, on this and on every other date."""
-        is_blank = self.is_empty and not any(row.get("mean") for row in self.trend)
+        is_blank = self.is_empty and not any(mean.mean for mean in means_of(self.trend))
         blank: dict[str, Any] = {"means": (), "comparisons": (), "users": (), "user_changes": (), "trend": ()}
         return replace(self, **blank, over_time=(), n_means=0, n_comparisons=0) if is_blank else self
 

@@ -15,7 +15,7 @@ def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
         looks = found.looks
         valid_at = "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
         kind = "cumulative" if found.period_from else "day"
-        label = {"kind": kind, "label": str(found.row[sch.DATE]), "day_number": None, "valid_at": valid_at}
+        label = {"kind": kind, "label": str(found.evaluation_date), "day_number": None, "valid_at": valid_at}
         rows.append({name: found.shown_row.get(name) for name in _OF_DIFFERENCE} | label)
     names = (sch.EXPERIMENT, sch.BASELINE, sch.METRIC, "label")
     return sorted(rows, key=lambda row: [str(row[name]) for name in names])
@@ -65,7 +65,7 @@ def sentences_over_time(rows: Sequence[fd.Row], metrics: fd.Metrics = (), main: 
 
 def deciding_metric(rows: Iterable[fd.Row], metrics: fd.Metrics = ()) -> str:
     """The metric that decides, among those of the rows."""
-    names = dict.fromkeys(row[sch.METRIC] for row in rows)
+    names = fd.by_metric(fd.findings(rows))
     shown = [metric for metric in metrics if str(metric) in names] or [mx.parse(name) for name in names]
     return str(mx.deciding(shown)) if shown else ""
 
@@ -158,11 +158,11 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
         return
     for line in (*sentences, f"{words.UNITS:C} of {about}."):
         print_sentence(line)
-    main = deciding_metric(rows, metrics)
-    others = len({row[sch.METRIC] for row in rows}) - 1
+    main, of_metrics = deciding_metric(rows, metrics), fd.by_metric(fd.findings(rows))
+    others = len(of_metrics) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
     texts = []
-    for found in (found for found in fd.findings(rows) if found.metric == main):
+    for found in of_metrics.get(main, ()):
         difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
         change, p = found.change(True) if _in_percent(found) else None, found.p_value
         text = {

@@ -28,7 +28,8 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     part = figures if most is None else shortened(figures, most)
     map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     experiments, metrics = figures.experiments, _metrics(figures)
-    names = {*(row[sch.SEGMENT] for row in (*part.means, *part.comparisons, *map_rows))}
+    names = {mean.segment for mean in part.averages} | {found.segment for found in part.found}
+    names |= {row[sch.SEGMENT] for row in map_rows}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
     of_metrics = _places(metric["name"] for metric in metrics)
     index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
@@ -36,7 +37,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
-    checks = sch.finite(sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS])
+    checks = sorted(map(sch.Check.of, figures.checks), key=lambda check: order.index(check.status))[:MOST_CHECKS]
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
@@ -61,7 +62,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
         "map": _table(map_rows, index, "map"),
-        "checks": {name: [_cell(row.get(name), None) for row in checks] for name in sch.CHECK_COLUMNS},
+        "checks": {name: [row[name] for row in sch.rows_of(checks)] for name in sch.CHECK_COLUMNS},
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, "users"),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, "userChanges"),
@@ -117,49 +118,46 @@ def shortened(figures: Figures, most: int) -> Figures:
     for mean in figures.averages:
         size[mean.segment] += mean.n_users
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
-    metric, baseline = figures.primary_name, figures.only_baseline
+    baseline, means = figures.only_baseline, fd.findings(figures.means)
     order = _places(figures.experiments)
 
-    def rank(row: Row) -> tuple[bool, int]:
+    def rank(each: fd.Finding) -> tuple[bool, int]:
         """The metric that decides first, then by experiment: pairs of the best before those of one of them."""
-        names = {row[sch.EXPERIMENT], row.get(sch.BASELINE, row[sch.EXPERIMENT])}
-        return row[sch.METRIC] != metric, max(order.get(name, len(order)) for name in names)
+        names = {each.candidate, each.baseline or each.candidate}
+        return not figures.decides(each), max(order.get(name, len(order)) for name in names)
 
-    def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
+    def first(found: Sequence[fd.Finding], is_kept: Callable[[fd.Finding], bool]) -> list[Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""
 
-        def key(row: Row) -> tuple[Any, ...]:
+        def key(each: fd.Finding) -> tuple[Any, ...]:
             """All users; then metric, size of the segment, experiment."""
-            whole, at = row[sch.SEGMENT] == sch.EVERYONE, place.get(row[sch.SEGMENT], len(place))
-            return (not whole, not is_kept(row) if whole else rank(row)[0], at, *rank(row))
+            whole, at = each.is_of_all, place.get(each.segment, len(place))
+            return (not whole, not is_kept(each) if whole else rank(each)[0], at, *rank(each))
 
-        sorted_rows = sorted(rows, key=key)
-        n_kept = sum(row[sch.SEGMENT] == sch.EVERYONE and is_kept(row) for row in rows)
-        return sorted_rows[: max(most, n_kept)]
+        n_kept = sum(each.is_of_all and is_kept(each) for each in found)
+        return [each.row for each in sorted(found, key=key)[: max(most, n_kept)]]
 
-    def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
+    def series(rows: Sequence[Row], limit: int, is_kept: Callable[[fd.Finding], bool]) -> list[Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
-        groups = fd.grouped(sorted(rows, key=rank), lambda row: (row[sch.EXPERIMENT], row[sch.METRIC]))
+        found = fd.findings(rows)
+        groups = fd.grouped(sorted(found, key=rank), lambda each: (each.candidate, each.metric))
         sums = itertools.accumulate(map(len, groups.values()))
         n_kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
-        return [row for row in rows if (row[sch.EXPERIMENT], row[sch.METRIC]) in n_kept]
+        return [each.row for each in found if (each.candidate, each.metric) in n_kept]
 
-    def decides(row: Row) -> bool:
-        return bool(row[sch.METRIC] == metric)
-
-    def is_main(row: Row) -> bool:
-        return decides(row) or row[sch.EXPERIMENT] == baseline
+    def is_main(each: fd.Finding) -> bool:
+        return figures.decides(each) or each.candidate == baseline
 
     return replace(
         figures,
         # Where something was compared, the page shows the differences by segment.
-        means=first([mean.row for mean in figures.everyone] if figures.comparisons else figures.means, is_main),
+        means=first(fd.of_all(means) if figures.comparisons else means, is_main),
         # Of all pairs, and of all dates, the deciding metric alone can be more than a page holds.
-        comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
+        comparisons=first(figures.found, lambda each: figures.decides(each) and baseline is not None),
         users=series(figures.users, 3 * most, is_main),
-        user_changes=series(figures.user_changes, 3 * most, decides),
-        trend=series(figures.trend, most, lambda row: decides(row) and row[sch.EXPERIMENT] == baseline),
-        over_time=series(figures.over_time, most, lambda row: decides(row) and baseline is not None),
+        user_changes=series(figures.user_changes, 3 * most, figures.decides),
+        trend=series(figures.trend, most, lambda each: figures.decides(each) and each.candidate == baseline),
+        over_time=series(figures.over_time, most, lambda each: figures.decides(each) and baseline is not None),
     )
 
 
@@ -261,8 +259,8 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
         texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
         state = "failed" if texts else "warned"
         days += [{"date": date, "text": "; ".join([*texts, *warnings]), "state": state}] * bool(texts or warnings)
-    over_time = (str(row["label"]) for row in figures.over_time if row["kind"] in ("day", "cumulative"))
-    dates = {*(str(row[sch.DATE]) for row in figures.trend), *over_time}
+    over_time = (each.at for each in fd.findings(figures.over_time) if each.kind in ("day", "cumulative"))
+    dates = {*(str(each.evaluation_date) for each in fd.findings(figures.trend)), *over_time}
     known = {*dates, *(str(record[sch.DATE]) for record in figures.history)}
     between: list[str] = []
     with suppress(ValueError):  # a label that is no date

@@ -174,12 +174,12 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     means = eng.few_rows(comparison.with_cluster_intervals(averages, table, section))
     compared, outdated = _published(tables, days)
     # The run that compared these days has checked the gates; a least mean is that of its day alone.
-    stored = map(sch.Check.of, tables.checks(tables.date) if compared and config.get("gates") else [])
+    stored = tables.checks(tables.date) if compared and config.get("gates") else []
     ends = dict.fromkeys(trust.GATES, "") | {"min": f", on {tables.date} alone"}
     of_gates = [replace(each, sentence=each.sentence + ends[each.name]) for each in stored if each.name in ends]
     if section.is_requested and not compared:
         compared = [row.asDict() for row in eng.few_rows(comparison.comparisons(table, section))]
-    rows = [{**row, "note": cfg.without_gap(row["note"]) or None} for row in compared]
+    rows = [{**each.row, "note": cfg.without_gap(each.note) or None} for each in fd.findings(compared)]
     draft = Figures(
         means=read.everyone_and_largest([row.asDict() for row in means], read.MOST_ROWS),
         comparisons=read.everyone_and_largest(rows, read.MOST_ROWS),
@@ -288,11 +288,13 @@ def _over_time(
 def _published(tables: PeriodTables, days: cfg.Days) -> tuple[list[dict[str, Any]], str]:
     """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
     rows, pointers = tables.rows("comparisons", tables.date, read.MOST_ROWS), tables.pointers()
-    compared = {(row.get(sch.PERIOD_FROM), row.get(sch.PERIOD_TO), row.get("n_days")) for row in rows}
-    if compared != {(days.first, days.last, len(days.dates))}:
+    found = fd.findings(rows)
+    if {(each.period_from, each.period_to, each.n_days) for each in found} != {
+        (days.first, days.last, len(days.dates))
+    }:
         return [], ""
     if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
-        baseline, period = shlex.quote(str(rows[0][sch.BASELINE])), f"--from {days.first} --to {days.last}"
+        baseline, period = shlex.quote(found[0].baseline), f"--from {days.first} --to {days.last}"
         return [], assets.said("replaced_since", baseline=baseline, period=period)
     return rows, ""
 

@@ -35,6 +35,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
     newest = {str(record.get(sch.DATE)): record for record in records}
+    checks = tables.checks(date)
     compared, replaced = reruns.parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
     draft = Figures(
         means=means,
@@ -43,11 +44,10 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
         history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
         n_means=tables.size("experiment_metrics", date),
         n_comparisons=tables.size("comparisons", date) - len(replaced),
-        checks=tables.checks(date),
     )
     if date in pointers and len(pointers[date].entries) > 1:
-        draft = replace(draft, checks=reruns.checks_of_runs(draft.checks, trust.check_rows(draft), replaced))
-    draft, trend, over_time = with_users(tables, date, draft), [], []
+        checks = reruns.checks_of_runs(checks, trust.check_rows(draft), replaced)
+    draft, trend, over_time = with_users(tables, date, replace(draft, checks=sch.rows_of(checks))), [], []
     if len(dates) > 1:
         shown, experiments = dates[-MOST_DATES:], draft.experiments[:MOST_EXPERIMENTS]
         over_time = difference_rows(reruns.parted(tables.of_all("comparisons", shown, experiments), pointers)[0])
@@ -164,10 +164,10 @@ class FolderTables:
         """Number of rows."""
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
-    def checks(self, date: str) -> Rows:
-        """Rows of ``checks``; none where an earlier version has published the date."""
+    def checks(self, date: str) -> list[sch.Check]:
+        """What was checked; nothing where an earlier version has published the date."""
         # The names of the files are random.
-        return sorted(self._read("checks", [date]), key=lambda row: str(row[sch.EXPERIMENT]))
+        return sorted(map(sch.Check.of, self._read("checks", [date])), key=lambda check: str(check.experiment))
 
     def of_all(self, table: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """The rows of all users on these dates."""
@@ -261,10 +261,10 @@ class SparkTables:
         rows = self._of_date(table, date)
         return 0 if rows is None else rows.count()
 
-    def checks(self, date: str) -> Rows:
+    def checks(self, date: str) -> list[sch.Check]:
         rows = self._of_date("checks", date)
-        found = [] if rows is None else [plain(row) for row in eng.few_rows(rows.limit(MOST_ROWS))]
-        return sorted(found, key=lambda row: str(row[sch.EXPERIMENT]))
+        found = [] if rows is None else [sch.Check.of(row.asDict()) for row in eng.few_rows(rows.limit(MOST_ROWS))]
+        return sorted(found, key=lambda check: str(check.experiment))
 
     def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """The rows of all users on these dates."""

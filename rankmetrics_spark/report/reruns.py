@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rankmetrics_spark import schemas as sch, words
+from rankmetrics_spark import findings as fd, schemas as sch, words
 from rankmetrics_spark.pointers import Pointer
 
 #: Comparisons that a sentence names; the others are counted.
@@ -55,18 +55,16 @@ def record_of_date(records: Sequence[sch.Row], date: str, pointer: Pointer | Non
     return {**record, "experiments": experiments, **more}
 
 
-def parted(comparisons: Iterable[dict[str, Any]], pointers: Mapping[str, Pointer]) -> tuple[sch.Rows, sch.Rows]:
+def parted(comparisons: sch.Rows, pointers: Mapping[str, Pointer]) -> tuple[sch.Rows, sch.Rows]:
     """The comparisons whose two experiments are of one run, and those whose baseline a later run has replaced."""
-    runs = {
-        date: {str(name): run for name, run in pointer.run_of().items()}
-        for date, pointer in pointers.items()
-        if len(pointer.entries) > 1
-    }
-    current: sch.Rows = []
-    replaced: sch.Rows = []
-    for row in comparisons:
-        run_of = runs.get(str(row[sch.DATE]), {})
-        is_current = run_of.get(str(row[sch.BASELINE])) == run_of.get(str(row[sch.EXPERIMENT]))
+    several = {date: pointer for date, pointer in pointers.items() if len(pointer.entries) > 1}
+    runs = {date: {str(name): run for name, run in each.run_of().items()} for date, each in several.items()}
+    if not runs:
+        return comparisons, []
+    current, replaced = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row, found in zip(comparisons, fd.findings(comparisons), strict=True):
+        run_of = runs.get(str(found.evaluation_date), {})
+        is_current = run_of.get(found.baseline) == run_of.get(found.candidate)
         (current if is_current else replaced).append(row)
     return current, replaced
 
@@ -93,30 +91,29 @@ def compared_as_now(pointers: Mapping[str, Pointer], date: str, dates: Iterable[
     return True
 
 
-def checks_of_runs(stored: Sequence[sch.Row], computed: Sequence[sch.Check], replaced: sch.Rows) -> sch.Rows:
+def checks_of_runs(stored: Sequence[sch.Check], computed: Sequence[sch.Check], replaced: sch.Rows) -> list[sch.Check]:
     """The checks of a date on which several runs count.
 
     Args:
-        stored: Rows of ``checks``, whose sentences are about all experiments of a run.
+        stored: Those on record, whose sentences are about all experiments of a run.
         computed: What the tables and the records say now.
         replaced: The comparisons that are left out.
     """
     # What was found in the log of a run is known to that run only.
-    anew = [check.as_row() for check in computed if not stored or check.name != "log"]
-    candidates = dict.fromkeys(str(row[sch.EXPERIMENT]) for row in replaced)
-    old = {*(row["name"] for row in anew)}
-    others = (row for row in stored if row["name"] not in _DROPS or str(row[sch.EXPERIMENT]) not in candidates)
-    kept = [dict(row) for row in others if row["name"] not in old]
-    if not replaced:
+    anew = [check for check in computed if not stored or check.name != "log"]
+    found = fd.findings(replaced)
+    candidates, old = dict.fromkeys(each.candidate for each in found), {check.name for check in anew}
+    kept = [one for one in stored if one.name not in old and not (one.name in _DROPS and one.experiment in candidates)]
+    if not found:
         return [*kept, *anew]
-    pairs = sorted({(str(row[sch.EXPERIMENT]), str(row[sch.BASELINE])) for row in replaced})
+    pairs = sorted({each.pair for each in found})
     named = [f"{candidate} against {baseline}" for candidate, baseline in pairs]
     more = len(named) - MOST_NAMED
     text = ", ".join(named[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     baselines = [*dict.fromkeys(baseline for _, baseline in pairs)]
-    are, date = "is" if len(named) == 1 else "are", str(replaced[0][sch.DATE])
+    are, date = "is" if len(named) == 1 else "are", str(found[0].evaluation_date)
     sentence = (
         f"{text} {are} left out: a later run of {date} has other {words.UNITS} of {', '.join(baselines[:MOST_NAMED])}. "
         f"rankmetrics compare --baseline {shlex.quote(baselines[0])} --date {date} compares what is published"
     )
-    return [*kept, *anew, *(sch.Check("comparisons", sch.WARN, sentence, name).as_row() for name in candidates)]
+    return [*kept, *anew, *(sch.Check("comparisons", sch.WARN, sentence, name) for name in candidates)]

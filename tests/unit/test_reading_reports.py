@@ -188,7 +188,7 @@ def test_a_date_of_two_runs_has_no_comparison_with_users_that_were_replaced(tmp_
         """The tables of runs that have checked gates."""
 
         def checks(self, date: str) -> Any:
-            return [Check(name, "fail", f"{name} of {experiment}", experiment).as_row() for name, experiment in gates]
+            return [Check(name, "fail", f"{name} of {experiment}", experiment) for name, experiment in gates]
 
     result = figures_of(WithGates(tables.disk, tables.known)).checks
     of_gates = [row["sentence"] for row in result if row["name"] in ("min", "max_drop", "trusted")]
