@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, road, schemas as sch, statistics as st
 from rankmetrics_spark.gates import built_in, counts as cn, limits as lm
-from rankmetrics_spark.words import UNIT, UNITS
+from rankmetrics_spark.words import UNIT, UNITS, counted
 
 #: Returns what earlier runs have recorded of the quality of these experiments: see ``Findings.previous``.
 Previous: TypeAlias = Callable[[Iterable[str]], Mapping[str, Any]]
@@ -337,9 +337,9 @@ def _in_words(assigned: road.AssignmentCounts, counts: cn.Counts, outside: int, 
     if assigned.faulty:
         yield f"{assigned.faulty:,} of {assigned.rows:,} assignments lack a test, an arm, a {UNIT} or a time"
     for test, count in assigned.tests.items():
-        if count["mixed"]:
+        if n := count["mixed"]:
             of = "" if test is None else f" of the test '{test}'"
-            yield f"{count['mixed']:,} {UNITS} are in several arms{of}, and are left out of it"
+            yield f"{counted(n)} {'is' if n == 1 else 'are'} in several arms{of}, and left out of it"
     if outside:
         yield f"{outside:,} of {lists:,} lists are of {UNITS} in no test, or from before their exposure to each"
     if silent := [name for name, count in counts.items() if name is not None and not count["lists"]]:

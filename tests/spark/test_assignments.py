@@ -117,7 +117,7 @@ def test_a_run_counts_rows_once_and_scores_each_list_once(spark: SparkSession, t
     }  # fmt: skip
     notes = " ".join(done.record["notes"])
     assert "1 of 13 assignments are of a user in an arm once more; the first exposure counts" in notes
-    assert "1 users are in several arms of the test 'ranker', and are left out of it" in notes
+    assert "1 user is in several arms of the test 'ranker', and left out of it" in notes
     # All of it follows from the record, the days of users too.
     verified = verify(spark, request.sink)
     assert {row["table"] for row in verified.rows} == {*done.record["tables"]} and not verified.other
