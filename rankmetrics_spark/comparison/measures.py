@@ -197,15 +197,14 @@ class Groups:
 
     @classmethod
     def of_cells(cls, experiments: Sequence[Name], labels: Sequence[str], number: st.Ints) -> "Groups":
-        """Of each experiment in each segment that may have rows; ``number`` is segment * experiments + experiment.
+        """Of each experiment in each segment that has rows; ``number`` is segment * experiments + experiment.
 
-        Thousands of segments of thousands of experiments are far more groups than rows.
+        Rows that come in its order are added up in a third of the time.
         """
-        width, place = len(experiments), number
-        group = np.arange(len(labels) * width)
-        if len(group) > len(number):
-            group, place = np.unique(number, return_inverse=True)
-        return cls([(labels[i // width], "", experiments[i % width]) for i in group.tolist()], place.reshape(-1))
+        group, first, place = np.unique(number, return_index=True, return_inverse=True)
+        width, is_ordered = len(experiments), (number[1:] >= number[:-1]).all()
+        names = [(labels[i // width], "", experiments[i % width]) for i in group.tolist()]
+        return cls(names, place.reshape(-1), first if is_ordered else None)
 
     def add(self, totals: Totals, kind: str, metric: str, counts: Sequence[Any], **values: st.Floats) -> None:
         """Add counts, and the sums of values and of their products, of each group."""
@@ -218,8 +217,7 @@ class Groups:
 
     def add_up(self, totals: Totals, kind: str, metric: str, columns: Iterable[st.Array]) -> None:
         """Add the (n,) numbers of each column, which are those of a kind of sums; groups without any are left out."""
-        nothing = np.zeros(len(self.names), np.int64)
-        sums = np.stack([self._sums(each) if each.any() else nothing for each in columns], axis=-1)
+        sums = np.stack([self._sums(each) for each in columns], axis=-1)
         for i in np.flatnonzero(sums.any(axis=1)).tolist():
             totals.add(self.key(kind, metric, i), sums[i])
 
@@ -236,7 +234,8 @@ class Groups:
 
     def _sums(self, column: st.Array) -> st.Ints:
         if self.starts is None:
-            return st.group_sums([column], self.place, len(self.names))[:, 0]
+            size = len(self.names)
+            return st.group_sums([column], self.place, size)[:, 0] if column.any() else np.zeros(size, np.int64)
         return np.asarray(np.add.reduceat(column.astype(np.float64, copy=False), self.starts).astype(np.int64))
 
     def key(self, kind: str, metric: str, i: int) -> Key:

@@ -87,7 +87,10 @@ def _add_untriggered(totals: Totals, rows: UserRows) -> None:
 
 def _add_arms(totals: Totals, rows: UserRows, labels: list[str], code: st.Ints) -> None:
     """Add the sums of each experiment in each segment; ``code`` is the (n,) index of each row's label."""
-    cells = Groups.of_cells(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+    number = code * len(rows.experiments) + rows.experiment
+    order = np.argsort(number, kind="stable")
+    rows, code, number = rows.take(order), code[order], number[order]
+    cells = Groups.of_cells(rows.experiments, labels, number)
     folds, of_parts = FOLDS if "0" in rows.before else 1, None
     if folds > 1 or rows.stratum is not None:
         strata, stratum = ([""], np.zeros_like(code)) if rows.stratum is None else (rows.strata, rows.stratum)

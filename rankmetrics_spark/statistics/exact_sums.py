@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 
 #: The smallest limb counts multiples of 2**-LIMB_UNIT.
 LIMB_UNIT = 60
-#: Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow.
+#: Powers of two that the limbs count. Magnitudes up to 2**60 fit; below 2**33 values can be added without overflow.
 LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
 #: The same for squares of such magnitudes.
 SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
@@ -59,7 +59,7 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
     none = np.zeros(values.shape)
     for exponent in exponents[:-1]:
         # Rounded towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
-        whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else none
+        whole = np.trunc(rest * 2.0**-exponent) if largest > 2.0**exponent else none
         rest = rest - whole * 2.0**exponent if whole.any() else rest
         parts.append(whole)
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
