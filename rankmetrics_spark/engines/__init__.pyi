@@ -39,6 +39,7 @@ from .sums import group_means as group_means
 from .sums import group_sums as group_sums
 from .sums import lists_of as lists_of
 from .sums import matrix_of as matrix_of
+from .sums import mean_of_one as mean_of_one
 from .sums import means_of as means_of
 from .sums import weight_of as weight_of
 from .tables import REAL as REAL

@@ -128,6 +128,20 @@ def group_means(
     return means_of(group_sums(rows, keys, weights, aggregates), weights)
 
 
+def mean_of_one(name: str) -> str:
+    """SQL: the mean that ``group_means`` has of one value of weight 1.
+
+    It lacks what is below 2**-60, which larger values than 2**-8 do not have.
+    """
+    value, unit, largest = quoted(name), f"{2.0**-8!r}D", f"{LARGEST_SUMMAND:.0f}D"
+    # A double between 2**-8 and 2**-7 has no part below 2**-60, so adding 2**-8 rounds as ``_limbs`` does.
+    rounded = f"IF({value} < 0, {value} - {unit} + {unit}, {value} + {unit} - {unit})"
+    infinite = f"WHEN {value} IS NOT NULL AND NOT isnan({value}) THEN double('inf')"
+    other = f"CASE WHEN abs({value}) < {unit} THEN {rounded} WHEN abs({value}) <= {largest} THEN {value} {infinite} END"
+    # Most values first: Sail takes half as long.
+    return f"IF({value} >= {unit} AND {value} <= {largest} OR {value} = 0, {value} + 0D, {other})"
+
+
 def group_sums(
     rows: DataFrame,
     keys: Sequence[str],

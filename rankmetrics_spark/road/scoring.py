@@ -102,11 +102,13 @@ def _values(scoring: lay.Scoring) -> list[str]:
 _USER_COUNTS = (sch.N_LISTS, sch.N_SHOWN, sch.N_RELEVANT, sch.N_REPEATED)
 
 
-def per_user(lists: DataFrame, columns: sch.Columns, scoring: lay.Scoring, within: str | None = None) -> DataFrame:
+def per_user(
+    lists: DataFrame, columns: sch.Columns, scoring: lay.Scoring, within: str | None = None, alone: bool = False
+) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the lists of the user.
 
     A segment is null where the lists of the user differ; with ``within``, a segment column, there is a row for each of
-    its values.
+    its values. ``alone`` = no user has several lists under a convention.
     """
     metrics, own = _values(scoring), (sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX)
     gaps, chance = [sch.TO_JUDGE] * scoring.machine, [sch.CHANCE] * scoring.chance
@@ -122,19 +124,26 @@ def per_user(lists: DataFrame, columns: sch.Columns, scoring: lay.Scoring, withi
     rules = enumerate(scoring.conventions if scoring.judged else ())
     of_user = [str(i) for i, rule in rules if rule.relevant_pool == "judged"]
     is_of_user = f"{sch.CONVENTION_INDEX} IN ({', '.join(of_user)})" if of_user else "false"
+    # Of one list, its own value.
+    top, total, only = ("", "", str) if alone else ("max", "sum", sch.only_value)
     aggregates = [
-        *(f"max({name}) AS {name}" for name in (sch.JUDGED, *chance)),
-        *(f"{sch.only_value(name)} AS {name}" for name in columns.of_user if name not in (within, sch.TRIGGERED)),
-        *[f"max({sch.TRIGGERED}) AS {sch.TRIGGERED}"] * bool(columns.trigger),
-        f"count(1) AS {sch.N_LISTS}",
-        f"CASE WHEN {is_of_user} THEN max({sch.N_RELEVANT}) ELSE sum({sch.N_RELEVANT}) END AS {sch.N_RELEVANT}",
-        *(f"sum({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED, *gaps)),
+        *(f"{top}({name}) AS {name}" for name in (sch.JUDGED, *chance)),
+        *(f"{only(name)} AS {name}" for name in columns.of_user if name not in (within, sch.TRIGGERED)),
+        *[f"{top}({sch.TRIGGERED}) AS {sch.TRIGGERED}"] * bool(columns.trigger),
+        f"{'1L' if alone else 'count(1)'} AS {sch.N_LISTS}",
+        f"CASE WHEN {is_of_user} THEN {top}({sch.N_RELEVANT}) ELSE {total}({sch.N_RELEVANT}) END AS {sch.N_RELEVANT}",
+        *(f"{total}({name}) AS {name}" for name in (sch.N_SHOWN, sch.N_REPEATED, *gaps)),
     ]
     # Added up, the hashes of several lists do not depend on their order; halves never overflow.
-    aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
+    half = f"{total}(shiftright({{0}}, 32)), {total}({{0}} & {2**32 - 1}L)"
+    aggregates += (f"xxhash64({half.format(name)}) AS {name}" for name in hashed)
     read = lists.select(*(name for name in ordered if name != sch.N_LISTS))
-    means = eng.group_means(read, keys, dict.fromkeys(metrics, "1"), aggregates)
-    with_value = (f"{eng.weight_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
+    if alone:
+        means = read.selectExpr(*keys, *aggregates, *(f"{eng.mean_of_one(name)} AS {name}" for name in metrics))
+    else:
+        means = eng.group_means(read, keys, dict.fromkeys(metrics, "1"), aggregates)
+    lists_of = "bigint({} IS NOT NULL)".format if alone else eng.weight_of
+    with_value = (f"{lists_of(name)} AS {sch.lists_with_value(name)}" for name in without_value(columns, scoring))
     return means.selectExpr(*ordered, *with_value)
 
 

@@ -292,7 +292,20 @@ class Tables:
         """One row per (experiment_id, user_id)."""
         of_test = [f"{sch.TEST_OF} AS {sch.TEST_NAME}"] if self.by_test else []
         rows = _published(self.users, self.plan, *of_test)
-        return rows if self.plan.lists_are_users and self.assigned is None else self._kept(rows, "users")
+        is_projection = self.plan.lists_are_users or (self._are_alone and self.pools is None)
+        return rows if is_projection and self.assigned is None else self._kept(rows, "users")
+
+    @cached_property
+    def _are_alone(self) -> bool:
+        """Whether no user has several lists, as the lists that are kept show: then there is nothing to add up.
+
+        Hashes of users are counted: where two share one, their lists are added up, which changes no value.
+        """
+        if self.keep is None or not self.plan.columns.list:
+            return False
+        user = F.xxhash64(sch.EXPERIMENT, sch.USER, sch.CONVENTION_INDEX).alias("user")
+        (most,) = few_rows(self.lists.select(user).groupBy("user").count().agg(F.max("count").alias("n")))
+        return (most["n"] or 0) <= 1
 
     @cached_property
     def user_days(self) -> DataFrame:
@@ -425,7 +438,7 @@ class Tables:
 
     def _users(self, within: str | None = None) -> DataFrame:
         plan, pools = self.plan, self.pools
-        rows = scoring.per_user(self.lists, plan.columns, plan.scoring, within)
+        rows = scoring.per_user(self.lists, plan.columns, plan.scoring, within, self._are_alone)
         if pools is None:
             return rows
         members = rows.where(f"{sch.JUDGED} OR {_has_population(plan, 'shown', 'either')}")

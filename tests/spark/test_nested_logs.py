@@ -164,14 +164,20 @@ def test_a_field_of_no_struct_is_null(spark: SparkSession) -> None:
     assert [row["reason"] for row in result.quarantine.collect()] == ["null_user"]
 
 
-def test_lists_are_scored_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pd.DataFrame(rows_of()).drop(columns="item_ids").to_parquet(tmp_path / "log.parquet")
+@pytest.mark.parametrize("lists", [LISTS, LISTS[1:]])
+def test_lists_are_scored_once_and_added_up_where_a_user_has_several(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: Any
+) -> None:
+    pd.DataFrame(rows_of(lists)).drop(columns="item_ids").to_parquet(tmp_path / "log.parquet")
     staged, stage = list[str](), ParquetFolder.stage
     monkeypatch.setattr(
         ParquetFolder, "stage", lambda store, rows, name="outcome": staged.append(name) or stage(store, rows, name)
     )
-    run(spark, config(tmp_path / "log.parquet", tmp_path / "out", source={"columns": {"experiment": None, **STRUCTS}}))
-    assert staged.count("outcome") == 1
+    source = {"columns": {"experiment": None, **STRUCTS}}
+    result = run(spark, config(tmp_path / "log.parquet", tmp_path / "out", metrics=["ap@3"], source=source))
+    assert (staged.count("outcome"), staged.count("users")) == (1, len(lists) - 2)
+    # The lists of u1 have the same value.
+    assert values(result) == AP
 
 
 def test_shown_items_of_faulty_rows_are_not_counted(spark: SparkSession) -> None:

@@ -17,7 +17,7 @@ from scipy import stats
 
 from rankmetrics_spark import compare, config as cfg, evaluate, read, report as rep, road, statistics as st
 from rankmetrics_spark.comparison import UserTable, comparisons, period_days, period_rows, published_days
-from rankmetrics_spark.engines import group_means, weight_of
+from rankmetrics_spark.engines import group_means, mean_of_one, weight_of
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
@@ -149,6 +149,22 @@ def test_a_weighted_mean_has_the_bits_of_the_exact_sums_of_python(spark: SparkSe
         assert result[weight_of("v")][group] == part["w"].sum()
         if np.isfinite(mean) and (part["v"].abs() > 2.0**-8).all():
             assert mean == pytest.approx(float(np.average(part["v"], weights=part["w"])), rel=1e-9)
+
+
+def test_the_mean_of_one_value_has_the_bits_of_the_mean_of_its_group(spark: SparkSession) -> None:
+    rng, n = np.random.default_rng(2), 500
+    sizes = 10.0 ** rng.integers(-20, 18, n)
+    edges = [
+        sign * end for sign in (1, -1) for end in (0.0, 2.0**-8, np.nextafter(2.0**-8, 0), 2.0**60, 2.0**61, np.inf)
+    ]
+    halves = (rng.integers(-50, 50, n) + 0.5) * 2.0**-60
+    value = np.concatenate([rng.random(n) / 64, rng.standard_normal(n) * sizes, halves, edges, [np.nan, 1.0]])
+    rows = spark.createDataFrame(pd.DataFrame({"g": range(len(value)), "v": value}))
+    means = (
+        group_means(rows, ["g"], {"v": "1"}).join(rows.selectExpr("g", f"{mean_of_one('v')} AS one"), "g").toPandas()
+    )
+    assert [*map(bits, means["one"])] == [*map(bits, means["v"])]
+    assert len(means) == len(value)
 
 
 def stored(spark: SparkSession, *rows: tuple[Any, ...], hashes: Any = "h") -> DataFrame:
