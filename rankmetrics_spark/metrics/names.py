@@ -24,6 +24,11 @@ RESERVED = frozenset({*sch.USER_COLUMNS, sch.SEGMENT, sch.METRIC})
 DIRECTIONS = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
 
 
+def _fields_alone(of: Any) -> dict[str, Any]:
+    """What travels to workers: without kept properties, which another thread may add while this is written."""
+    return {each.name: getattr(of, each.name) for each in fields(of)}
+
+
 @dataclass(frozen=True)
 class Definition:
     """A registered metric: its kernel, what the kernel needs, and how to read its values.
@@ -55,6 +60,7 @@ class Definition:
     higher_is_better: bool | None = True
     range: tuple[float, float] = (0.0, 1.0)
     mean_name: str = ""
+    __getstate__ = _fields_alone
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -199,6 +205,7 @@ class Metric:
     parameters: tuple[tuple[str, float], ...] = ()
     cut: int | None = None
     definition: Definition = field(compare=False, repr=False, kw_only=True)
+    __getstate__ = _fields_alone
 
     def __str__(self) -> str:
         """The canonical name, such as ``ndcg@10``."""

@@ -58,6 +58,13 @@ def test_a_metric_survives_pickling() -> None:
     )
 
 
+def test_properties_that_another_thread_may_keep_meanwhile_do_not_travel() -> None:
+    metric = mx.parse("rbp@5")
+    assert (metric.column, metric.definition.parameters) == ("rbp_p_0_8_at_5", {"k": None, "p": 0.8})
+    sent = pickle.loads(pickle.dumps(metric))
+    assert "column" not in vars(sent) and "parameters" not in vars(sent.definition)
+
+
 # ---- registration
 
 
