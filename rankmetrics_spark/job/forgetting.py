@@ -96,7 +96,7 @@ def forget(
             out.erase(date)
     out.write_pages()
     dates, absent = f"{len(found):,} date{'s'[: len(found) != 1]}", n_ids - n_found
-    out.done.sentences.append(said("erased", n=n_found, units=words.UNITS, dates=dates, absent=absent, ids=n_ids))
+    out.done.sentences.append(said("erased", users=words.counted(n_found), dates=dates, absent=absent, ids=n_ids))
     return out.done
 
 
@@ -214,8 +214,8 @@ class _Output:
             if count := tables.assignment_counts:
                 record["digests"]["assignments"], record["assignments"] = count.digest, count.as_record()
                 stay = [*stay, "rows and rates of the whole log", f"{words.UNITS} in no test"]
-            of_erased = f" {words.UNITS} erased from this date"
-            text = f"{record.get(sch.ERASED, 0):,}{of_erased}"
+            of_erased = " erased from this date"
+            text = f"{words.counted(record.get(sch.ERASED, 0))}{of_erased}"
             text += f"; counts that cannot be derived without the log stay: {', '.join(stay)}" if stay else ""
             record["notes"] = [*(note for note in record["notes"] if of_erased not in note), text]
             if not gates.total_counts(left, "lists"):
@@ -241,7 +241,7 @@ class _Output:
         self.done.sentences.extend(f"{date}: {text}" for text in context.failed or ())
         return sinks.entry_of(after, [*written.values()], partitions), written
 
-    def _config(self, entry: Entry, date: str, record: Mapping[str, Any], users: DataFrame) -> cfg.Config:
+    def _config(self, entry: Entry, date: str, record: dict[str, Any], users: DataFrame) -> cfg.Config:
         """The config on record; without segments where a user may have lists in several of them."""
         if missing := [key for key in ("config", "inputs", "experiments", "quality") if key not in record]:
             raise InputError(f"the record has no {missing[0]}")
@@ -254,6 +254,7 @@ class _Output:
         ]
         if names and eng.few_rows(users.where(" OR ".join(f"{name} IS NULL" for name in names)).limit(1)):
             source["segments"] = []
+            record["notes"].append(said("no_segments_without"))
         config = cfg.load(document, date=date)
         if config.convention.digest() != entry.convention.get("hash"):
             raise ConfigError("another version has published them, so they are not derived without the log")

@@ -14,7 +14,7 @@ from rankmetrics_spark import __version__, engines as eng, errors as err, findin
 from rankmetrics_spark.report import assets, console, over_time, overview, payload, sentences, story, trust
 from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
-from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, percent, worded
+from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, counted, percent, worded
 
 #: Size of a page.
 MOST_BYTES = 1_990_000
@@ -291,7 +291,7 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         ("last run" if several else "run", record["run_id"]),
         ("started", f"{record['started'][:19].replace('T', ' ')} UTC"),
         ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
-        *([("erased", f"{n:,} {UNITS}")] if (n := record.get(sch.ERASED)) else []),
+        *([("erased", counted(n))] if (n := record.get(sch.ERASED)) else []),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
     shown = err.values_without_secrets(record.get("last_record", record))

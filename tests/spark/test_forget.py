@@ -201,6 +201,20 @@ def test_a_verification_without_them_derives_every_bit(spark: SparkSession, tmp_
         verify(spark, Sink(path=str(log.out)))
 
 
+def test_segments_that_cannot_follow_are_no_difference(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(*row[:-1], None if row[2] == "u5" else row[-1]) for row in a_log(DAYS[:1])]
+    log = log_of(spark, tmp_path / "log", rows)
+    log.run(DAYS[0], {}, source={"list": ["day"], "segments": ["country"]}, **LAX)
+    ids = ids_file(tmp_path, "u3")
+    result = forget(spark, str(log.out), ids)
+    assert result.sentences[-1].startswith("erased 1 user from 1 date; 1 of 2 ids")
+    assert {row["segment"] for row in read(spark, log.out / "comparisons").collect()} == {"all"}
+    (record,), of_segments = records(log.out).values(), "means and comparisons of segments: where a user has none"
+    assert [note for note in record["notes"] if note.startswith(("1 user erased", of_segments))] == record["notes"][-2:]
+    result = verify(spark, Sink(path=str(log.out)), without=ids)
+    assert of_segments in result.uncovered[1] and {row["the same"] for row in result.rows} == {"to the bit"}
+
+
 def test_a_killed_one_leaves_each_date_as_it_was_or_new_and_the_next_one_finishes_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
