@@ -30,7 +30,8 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
     if len(tests := fd.by_test(rows)) > 1:
         of_tests = sorted(tests.values(), key=lambda own: fd.NEWS.index(fd.news_of(fd.findings(own))))
         most = MOST_SENTENCES if len(tests) <= MOST_SENTENCES else 1
-        return [line for own in of_tests for line in verdict_of(own, metrics, more)[:most]]
+        # What they all say, such as which look it is, stands there once.
+        return [*dict.fromkeys(line for own in of_tests for line in verdict_of(own, metrics, more)[:most])]
     found = fd.findings(rows)
     everyone = [replace(each, note=cfg.without_gap(each.note)) for each in fd.of_all(found)]
     names = {str(metric): metric for metric in metrics}

@@ -150,6 +150,11 @@ def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
     assert [line.rpartition(", ")[2] for line in at_any] == ["valid at every look"]
 
 
+def test_a_verdict_on_several_tests_says_once_which_look_it_is() -> None:
+    said = verdict_of([row(look=2, test_name=name) for name in ("ranker", "theme")])
+    assert [line.startswith("This is look 2: ") for line in said].count(True) == 1
+
+
 def test_a_verdict_beyond_the_plan_speaks_of_no_p_value_and_of_no_bounds() -> None:
     note = "not tested, since this is look 15 and 14 are planned"
     beyond = row(look=15, looks="15 of 14, pocock", p_sequential=None, p_adjusted=None, better=None, note=note)
