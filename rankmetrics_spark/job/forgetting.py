@@ -194,6 +194,9 @@ class _Output:
         from rankmetrics_spark.job import staged_tables
 
         record.pop(rec.STILL_COUNTED, None)
+        # What one erasure leaves out, the next may derive again.
+        gone = record.pop(rec.NO_SEGMENTS, None)
+        record["notes"] = [note for note in record["notes"] if note != gone]
         config = self._config(entry, date, record, stored["user_metrics"])
         days = {*record.get(rec.DAYS_SEEN, ())} - {date}
         store.seen = partial(verifying.as_seen, date=date, run=entry.run_id, days=days)
@@ -254,7 +257,8 @@ class _Output:
         ]
         if names and eng.few_rows(users.where(" OR ".join(f"{name} IS NULL" for name in names)).limit(1)):
             source["segments"] = []
-            record["notes"].append(said("no_segments_without"))
+            record[rec.NO_SEGMENTS] = said("no_segments")
+            record["notes"].append(record[rec.NO_SEGMENTS])
         config = cfg.load(document, date=date)
         if config.convention.digest() != entry.convention.get("hash"):
             raise ConfigError("another version has published them, so they are not derived without the log")

@@ -34,6 +34,8 @@ LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 DAYS_SEEN = "days_seen"
 #: Why tables still count users who were erased; not there if none does.
 STILL_COUNTED = "still_counted"
+#: Key of the sentence about the segments that an erasure has left out.
+NO_SEGMENTS = "no_segments"
 #: Rows of ``checks`` that a record holds.
 MOST_CHECKS = 10_000
 #: Sentences about earlier days among the warnings of a record.

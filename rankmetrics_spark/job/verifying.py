@@ -12,17 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import comparison, config as cfg, engines as eng, schemas as sch, sinks, sources, words
-from rankmetrics_spark.errors import (
-    HIDDEN,
-    ConfigError,
-    DifferenceError,
-    InputError,
-    MetricGateError,
-    QualityError,
-    said,
-)
+from rankmetrics_spark.errors import HIDDEN, ConfigError, DifferenceError, InputError, MetricGateError, QualityError
 from rankmetrics_spark.gates import CHECKS_OF_LOG
-from rankmetrics_spark.job.record import DAYS_SEEN, STILL_COUNTED, known_runs, with_config
+from rankmetrics_spark.job.record import DAYS_SEEN, NO_SEGMENTS, STILL_COUNTED, known_runs, with_config
 from rankmetrics_spark.pointers import PLAN, REGISTERED, Entry, Pointer, record_path
 
 #: Files and inputs that an error names.
@@ -266,7 +258,7 @@ class _Derived:
         if sch.ERASED in self.record:
             only = {"checks": OF_USERS_OR_GATES}
             verified.uncovered.append("checks of rates: where users were erased, counts that no table tells stay")
-            if (text := said("no_segments_without")) in self.record["notes"]:
+            if text := self.record.get(NO_SEGMENTS):
                 only |= dict.fromkeys(("experiment_metrics", "comparisons"), f"{sch.SEGMENT} = '{sch.EVERYONE}'")
                 verified.uncovered.append(text)
         self._compare(derived, again, verified, [*_other_inputs(self.record, again)][:MOST_NAMED], only)

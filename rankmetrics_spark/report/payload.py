@@ -37,7 +37,8 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
-    checks = sorted(map(sch.Check.of, figures.checks), key=lambda check: order.index(check.status))[:MOST_CHECKS]
+    checks = sorted(map(sch.Check.of, figures.checks), key=lambda check: order.index(check.status))
+    rows = sch.rows_of(checks[:MOST_CHECKS])
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
@@ -62,7 +63,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
         "map": _table(map_rows, index, "map"),
-        "checks": {name: [row[name] for row in sch.rows_of(checks)] for name in sch.CHECK_COLUMNS},
+        "checks": {name: [row[name] for row in rows] for name in sch.CHECK_COLUMNS},
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, "users"),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, "userChanges"),
