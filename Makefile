@@ -84,7 +84,7 @@ test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m "not long"
 
 test-long: venv .venvs/laptop/tools ## run the tests of tests/long.txt, which make test leaves out (about ten minutes)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark tests/spark -m long
+	@$(if $(filter spark,$(ENGINES)),,:) $(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark tests/spark -m long
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m long
 
 test-slow: venv .venvs/laptop/tools ## run simulations, peers, and longer forms of the tests of make test and test-long
@@ -110,9 +110,11 @@ test-programs: venv ## test the command, spark-submit and a script as programs o
 ENGINES ?= none spark sail
 # The lists of tests/mutants; by default all of them.
 AREAS ?=
+# One of twenty parts, 0 to 19; by default all of them.
+BUGS ?=
 
-mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; AREAS="page suite" tries two of the lists
-	@$(BIN)/python -m tests.mutants --engines $(ENGINES) $(addprefix --only ,$(AREAS))
+mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; AREAS="page suite" tries two of the lists, BUGS=3 one of twenty parts
+	@$(BIN)/python -m tests.mutants --engines $(ENGINES) $(addprefix --only ,$(AREAS)) $(addprefix --part ,$(BUGS))
 
 # Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON), but not
 # where each change is tested.

@@ -16,11 +16,14 @@ from tests.mutants import ENGINES, Copy, Mutant, mutants
 
 COPIES = min(2, os.cpu_count() or 1)
 """Bugs that are tried at the same time, each in its own copy."""
+PARTS = 20
+"""Parts of all bugs, one for each turn of ``.ci/run``; the bugs of each list are spread over them."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", metavar="AREA", action="append", help="the bugs of one list, tests/mutants/AREA.yaml")
+    parser.add_argument("--part", type=int, help=f"every {PARTS}th bug from this one on, 0 to {PARTS - 1}")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, help="bugs whose tests start these")
     parser.add_argument("--list", action="store_true", help="print the bugs and plant none")
     options = parser.parse_args()
@@ -34,6 +37,7 @@ def main() -> int:
         return 2
     areas = options.only or {mutant.area for mutant in every}
     chosen = [mutant for mutant in every if mutant.area in areas and mutant.starts in options.engines]
+    chosen = chosen if options.part is None else chosen[options.part :: PARTS]
     if options.list:
         print(*(f"{mutant} ({mutant.file})" for mutant in chosen), sep="\n")
         return 0
