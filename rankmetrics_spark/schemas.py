@@ -61,7 +61,7 @@ SINCE, UNTIL = "since", "until"
 MATCHED = "matched"
 #: What becomes of an event; the first four are the graded ones.
 EVENT_STATES = (MATCHED, "event_without_impression", "event_before_impression", "event_after_window",
-                "event_of_earlier_day", "kind_without_grade", "faulty_event")  # fmt: skip
+                "event_of_earlier_day", "event_of_later_day", "kind_without_grade", "faulty_event")  # fmt: skip
 #: The grade that events give to a shown item.
 GRADE_OF_EVENTS = "_grade_of_events"
 #: What each item of a list has of its own.

@@ -6,6 +6,7 @@ windows over the few rows of items with events find. The best grade of each item
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 
 from pyspark.sql import DataFrame, functions as F, types as T
 
@@ -54,7 +55,8 @@ def with_grades(
         shown: A row per shown item.
         events: A row per event.
         options: What is asked for.
-        day: The day of the log, YYYY-MM-DD; events up to its start plus the window may belong to the day before.
+        day: The day of the log, YYYY-MM-DD; events up to its start plus the window may belong to the day before,
+            and those after its end to the day after.
 
     Raises:
         ConfigError: The columns of lists do not match, or both or neither say what is relevant.
@@ -212,12 +214,17 @@ def _grade(events: DataFrame, kind: str | None, options: Options) -> str:
 def _state(options: Options, day: str | None, is_timed: bool) -> str:
     """SQL: what becomes of an event. The first that applies counts."""
     within = microseconds(options.within) if options.within else None
-    earlier = ""
+    others = ""
     if day and within is not None:
-        start = f"unix_micros(to_utc_timestamp(try_cast('{day}T00:00:00Z' AS timestamp), '{options.time_zone}'))"
-        earlier = f"WHEN {_AT} < {start} + {within}L THEN 'event_of_earlier_day' "
-    none = f"CASE {earlier}ELSE 'event_without_impression' END" if earlier else "'event_without_impression'"
-    before = f"CASE {earlier}ELSE 'event_before_impression' END" if earlier else "'event_before_impression'"
+        first = date.fromisoformat(day)
+        start, end = (
+            f"unix_micros(to_utc_timestamp(try_cast('{each}T00:00:00Z' AS timestamp), '{options.time_zone}'))"
+            for each in (first, first + timedelta(days=1))
+        )
+        others = f"WHEN {_AT} < {start} + {within}L THEN 'event_of_earlier_day' "
+        others += f"WHEN {_AT} >= {end} THEN 'event_of_later_day' "
+    unmatched = (f"'event_{place}_impression'" for place in ("without", "before"))
+    none, before = (f"CASE {others}ELSE {state} END" if others else state for state in unmatched)
     timed = f"WHEN {_SHOWN_AT} IS NULL OR {_AT} < {_SHOWN_AT} THEN {before} " if is_timed else ""
     late = f"WHEN {_AT} > {_SHOWN_AT} + {within}L THEN 'event_after_window' " if within is not None else ""
     return (

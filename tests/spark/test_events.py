@@ -181,6 +181,8 @@ def test_lists_in_a_row_each_take_events_too(spark: SparkSession) -> None:
 
 def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: Path) -> None:
     log, given = shown("r1 10:00 x y", "r2 23:30 x"), events("r1 x 10:01", "r1 q 10:05", "r0 z 00:20", "r2 x 23:50")
+    # Where more of the next day is read, its events are of impressions of that day.
+    given += events("r9 x 2026-11-21T00:00:00Z")
     done = run(
         spark,
         config(
@@ -194,13 +196,15 @@ def test_a_run_records_what_became_of_the_events(spark: SparkSession, tmp_path: 
             metrics=["ap@3"],
         ),
     )  # fmt: skip
-    assert done.record["events"] == {"matched": 2, "event_without_impression": 1, "event_of_earlier_day": 1}
+    assert done.record["events"] == {
+        "matched": 2, "event_without_impression": 1, "event_of_earlier_day": 1, "event_of_later_day": 1
+    }  # fmt: skip
     notes = " ".join(done.record["notes"])
     assert (
-        "2 of 4 events give their impression a grade; the others: 1 without an impression, 1 perhaps of the day before"
-        in notes
+        "2 of 5 events give their impression a grade; the others: 1 without an impression, 1 perhaps of the day before"
+        ", 1 perhaps of the day after" in notes
     )
-    # The newest event is at 23:50, and the window of one of three impressions ends at 00:30.
+    # The newest event is at 00:00, and the window of one of three impressions ends at 00:30.
     assert "labels are complete for 67 % of the impressions" in notes
     checks = done.checks.collect()
     # To the last bit: engines round a mean of decimals in two ways.
