@@ -75,9 +75,10 @@ def with_grades(
         events, states = events.selectExpr("*", f"1 AS {_IS_SHOWN}"), events.join(found, of_item, "left")
     else:
         both, item = seen.unionByName(events, allowMissingColumns=True), f"PARTITION BY {', '.join(of_item)}"
-        in_order = f"{item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        latest = f"last(CASE WHEN NOT {_EVENT} THEN {_AT} END, true) OVER ({in_order}) AS {_SHOWN_AT}"
-        is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) OVER ({item}) AS {_IS_SHOWN}"
+        # One order for both, else Sail sorts all rows twice, and cannot after the window that has no order.
+        rows = f"OVER ({item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND {{}})"
+        latest = f"last(CASE WHEN NOT {_EVENT} THEN {_AT} END, true) {rows.format('CURRENT ROW')} AS {_SHOWN_AT}"
+        is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) {rows.format('UNBOUNDED FOLLOWING')} AS {_IS_SHOWN}"
         events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
         of_item = [*of_item, _SHOWN_AT]
     is_spark, grade = engine_of(shown.sparkSession) == "spark", _BEST
