@@ -4,13 +4,14 @@ No other module of a report knows the names of the columns. No pyspark.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.words import UNIT, UNITS, Change, Numbers, p_value
+from rankmetrics_spark.words import UNIT, UNITS, Change, Level, Numbers, p_value
 
 Row = sch.Row
 Metrics = Sequence[mx.Metric]
@@ -26,6 +27,24 @@ class Side(NamedTuple):
     n_users: Any
     n_lists: Any
     n_members: Any
+
+
+#: The part of a note that names the missing dates of a period: ``Days.gap``.
+_GAP = re.compile(r"[0-9]+ of [0-9]+ days (?:is|are) not published: .+")
+
+
+class Note(NamedTuple):
+    """What the stored note of a row says, taken apart once.
+
+    Attributes:
+        remark: The note without the missing dates of its period, which are said once for all rows.
+        why: Why the numbers cannot be trusted; empty where they can.
+        is_of_others: Whether that is because of the users who are left out.
+    """
+
+    remark: str
+    why: str
+    is_of_others: bool
 
 
 @dataclass(frozen=True)
@@ -214,14 +233,32 @@ class Finding:
         return 1 - self.confidence
 
     @cached_property
+    def said(self) -> Note:
+        """What its note says.
+
+        >>> [Finding({}, note=f"{text}2 users are in both").said.why for text in ("not trustworthy: ", "")]
+        ['2 users are in both', '']
+        >>> Finding({}, note="the interval is too wide; 1 of 3 days is not published: 2026-11-09; no test").said.remark
+        'the interval is too wide; no test'
+        """
+        remark = "; ".join(part for part in self.note.split("; ") if not _GAP.fullmatch(part))
+        why = self.note.removeprefix(f"{sch.NOT_TRUSTED}: ") if self.note.startswith(sch.NOT_TRUSTED) else ""
+        return Note(remark, why, sch.OTHERS_LEFT_OUT in why)
+
+    @property
     def doubt(self) -> str:
-        """Why the numbers cannot be trusted, as the note says; empty where they can."""
-        return sch.doubt_in(self.note)
+        """The note that says why the numbers cannot be trusted; empty where they can."""
+        return self.note if self.said.why else ""
+
+    @property
+    def trust(self) -> Level:
+        """``warn`` where the numbers cannot be trusted, ``none`` where there is no test, else ``ok``."""
+        return "warn" if self.said.why else "none" if self.p_adjusted is None else "ok"
 
     @cached_property
     def state(self) -> str:
         """What it says of its candidate: one of ``STATES``."""
-        if self.p_adjusted is None or self.doubt:
+        if self.trust != "ok":
             return "doubtful"
         return {"candidate": "better", "baseline": "worse"}.get(self.better or "", "open")
 

@@ -444,15 +444,6 @@ def share(value: float) -> str:
 NOT_TRUSTED = "not trustworthy"
 
 
-def doubt_in(note: str | None) -> str:
-    """A note that says why the numbers of a row cannot be trusted; empty for others.
-
-    >>> doubt_in("not trustworthy: 1 of 4 days is missing"), doubt_in("2 users are in both"), doubt_in(None)
-    ('not trustworthy: 1 of 4 days is missing', '', '')
-    """
-    return note if note and note.startswith(NOT_TRUSTED) else ""
-
-
 #: Is in the note of a row whose experiments have a value for different shares of their users.
 OTHERS_LEFT_OUT = "the others are left out, so"
 #: Below this p-value, the users do not follow the planned shares, and no verdict is given.

@@ -5,7 +5,7 @@ No pyspark.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -138,22 +138,27 @@ class Fact(str):
     """A sentence of a run: of its verdict, of the status line, or about something that was looked at.
 
     Attributes:
-        level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at).
+        level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at, or not tested).
         topic: What was looked at.
         brief: The same for people who read once how p-values and intervals are corrected; empty where that is all.
         withheld: The same of a run that publishes nothing, so that its look is none of the plan.
+        words: The same in its parts, some of which are names from the data.
+        part: What it belongs to of all that a run says.
+        where: Where people read it: ``status``, ``headline``, ``terminal``, ``page``, ``notebook``, ``record``.
     """
 
     level: Level
     topic: str
     brief: str
     withheld: str
+    words: tuple[str, ...]
+    part: str
+    where: Sequence[str]
 
-    def __new__(
-        cls, text: str, level: Level = "ok", topic: str = "", brief: str | None = None, withheld: str = ""
-    ) -> "Fact":
-        it = super().__new__(cls, text)
-        it.level, it.topic, it.brief, it.withheld = level, topic, text if brief is None else brief, withheld or text
+    def __new__(cls, text: str | tuple[str, ...], level: Level = "ok", topic: str = "", **more: Any) -> "Fact":
+        it = super().__new__(cls, "".join(text))
+        usual = {"brief": str(it), "withheld": str(it), "words": (text,) if isinstance(text, str) else text}
+        vars(it).update({**usual, "part": "", "where": (), **more}, level=level, topic=topic)
         return it
 
 

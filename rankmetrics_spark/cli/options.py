@@ -272,7 +272,7 @@ def print_outcome(outcome: Outcome, shown: rep.Figures, style: str, segments: bo
         rep.print_result(shown, segments)
     # People can read the result before the report is written.
     sys.stdout.flush()
-    for line in rep.accounting(outcome.record):
+    for line in rep.facts(rep.Figures((), record=outcome.record), "terminal", "notes"):
         (say if line.level == "warn" else note).lines(line)
     note.lines(rep.paths_text(outcome.path, outcome.record, outcome.record_path))
 

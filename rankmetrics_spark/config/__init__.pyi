@@ -50,7 +50,6 @@ from .days import dates_in_words as dates_in_words
 from .days import evaluation_day as evaluation_day
 from .days import resolved as resolved
 from .days import time_zone as time_zone
-from .days import without_gap as without_gap
 from .document import EXAMPLES as EXAMPLES
 from .document import SCHEMA_FILE as SCHEMA_FILE
 from .document import Setting as Setting

@@ -198,18 +198,6 @@ class Days:
         return "; ".join(filter(None, (self.text, self.gap)))
 
 
-_GAP = re.compile(r"(?:^|; )[0-9]+ of [0-9]+ days (?:is|are) not published: .+$")
-
-
-def without_gap(note: str | None) -> str:
-    """The note of a row without the missing dates of its period, which are said once for all rows.
-
-    >>> without_gap("the interval is too wide; 1 of 3 days is not published: 2026-11-09"), without_gap(None)
-    ('the interval is too wide', '')
-    """
-    return _GAP.sub("", note or "")
-
-
 def dates_in_words(dates: Iterable[str]) -> str:
     """Dates in a sentence: days in a row as a range, and not more than a few of them.
 

@@ -289,14 +289,12 @@ def _of_drop(gate: Gate, row: sch.Row) -> Checks:
     )
     pair = f"{found.candidate} against {found.baseline}"
     if gate.trusted:
-        doubt = found.doubt
-        sentence = f"the test of {_label(gate)} of {pair} is {doubt or 'not in doubt'}"
-        if found.state == "doubtful" and not doubt:
-            doubt = found.note or "not tested"
-            sentence = f"there is no test of {_label(gate)} of {pair}: {doubt}"
-        if not doubt and found.design == "independent" and found.sample_ratio_p is None:
+        sentence = f"the test of {_label(gate)} of {pair} is {found.doubt or 'not in doubt'}"
+        if found.trust == "none":
+            sentence = f"there is no test of {_label(gate)} of {pair}: {found.note or 'not tested'}"
+        if found.trust == "ok" and found.design == "independent" and found.sample_ratio_p is None:
             sentence += f"; the split of the {UNITS} is not checked without comparison.shares"
-        status: sch.Status = sch.FAIL if doubt else sch.OK
+        status: sch.Status = sch.OK if found.trust == "ok" else sch.FAIL
         yield sch.Check("trusted", status, sentence, found.candidate, segment=gate.segment, metric=str(gate.metric))
     before, after = found.means
     for name, limit, what, shown, tested in limits:

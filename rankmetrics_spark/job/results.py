@@ -200,7 +200,7 @@ def cuped_rows(store: Store, config: Config, tables: road.Tables | None = None) 
 def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Config, earlier: Earlier) -> list[str]:
     """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
-        return rep.sentences_of_period(earlier.days)
+        return [*rep.facts(rep.Figures((), days=earlier.days), "record")]
     rows, n_more = comparisons.rows_here(), 0
     if rows is None:
         everyone = comparisons.rows.where(F.col(sch.SEGMENT) == sch.EVERYONE)
@@ -211,7 +211,8 @@ def verdict_sentences(comparisons: Written | None, plan: road.Plan, config: Conf
     metrics, outlook = plan.scoring.metrics, []
     if earlier.days is not None and earlier.dated is not None:
         outlook = rep.outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics)
-    return [*rep.verdict_of(rows, metrics, n_more), *outlook, *rep.sentences_of_period(earlier.days)]
+    known = rep.Figures((), rows, order=[*map(str, metrics)], outlook=outlook, days=earlier.days, n_unread=n_more)
+    return [*rep.facts(known, "record")]
 
 
 # ---- checks

@@ -48,6 +48,7 @@ from .notebook import summary as summary
 from .over_time import difference_rows as difference_rows
 from .over_time import print_over_time as print_over_time
 from .over_time import sentences_over_time as sentences_over_time
+from .overview import facts as facts
 from .overview import newer_failures as newer_failures
 from .overview import status_line as status_line
 from .overview import what_else as what_else
@@ -84,5 +85,4 @@ from .trust import checks as checks
 from .verdict import MOST_SENTENCES as MOST_SENTENCES
 from .verdict import outlook_sentence as outlook_sentence
 from .verdict import sentence as sentence
-from .verdict import sentences_of_period as sentences_of_period
 from .verdict import verdict_of as verdict_of

@@ -1,8 +1,8 @@
 """What a report shows: small tables of one evaluation date, as plain rows, for the page and the notebook."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch, words
@@ -118,6 +118,18 @@ class Examples:
 in_words = words.about(lambda figures, *_, **__: figures.unit)
 
 
+def once(maker: Callable[["Figures"], words.T]) -> Callable[["Figures"], words.T]:
+    """Makes a function of figures one that is called once for the same figures."""
+
+    @wraps(maker)
+    def made(figures: "Figures") -> words.T:
+        """What the figures keep."""
+        kept: dict[Any, words.T] = vars(figures).setdefault("_kept", {})
+        return kept[maker] if maker in kept else kept.setdefault(maker, in_words(maker)(figures))
+
+    return made
+
+
 #: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
 MANY_ON_ONE_SIDE = 0.05
 
@@ -207,6 +219,7 @@ class Figures:
         test: The test that they are of, where they are those of one of several.
         unjudged: What labels of unjudged items could change; empty unless asked for.
         told_of: What the texts are about where there is no record: ``user`` or ``query``, as where they were made.
+        n_unread: Comparisons of all users that were not read.
     """
 
     means: Sequence[Row]
@@ -230,6 +243,7 @@ class Figures:
     test: str | None = None
     unjudged: Sequence[words.Fact] = ()
     told_of: str = field(default_factory=words.unit_now)
+    n_unread: int = 0
 
     @property
     def unit(self) -> str:

@@ -11,8 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, console, over_time, overview, payload, sentences, story, trust
-from rankmetrics_spark.report.beside import sentence_of_margin, sentences_of_order, sentences_of_reversals
+from rankmetrics_spark.report import assets, console, overview, payload, sentences, story
 from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, counted, percent, worded
 
@@ -26,10 +25,6 @@ SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
 MOST_CARDS = 3
 #: Lines of the table of candidates.
 MOST_CANDIDATES = 400
-#: Sentences about margins.
-MOST_MARGINS = 12
-#: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
-MOST_TURNED = 3
 MOST_PERCENTILES = 200
 #: Experiments whose rows are listed.
 MOST_COUNTED = 40
@@ -177,34 +172,17 @@ def shortened(name: str) -> str:
 
 
 def _context(figures: Figures) -> dict[str, Any]:
-    answer, checks, record = story.answer(figures), trust.checks(figures), figures.record
-    test = figures.config.get("report") or {}
-    title = f"{test.get('title') or 'Ranking report'}: " + "".join(shortened(part) for part in answer.title)
-    not_published = ""
-    if record.get("outcome") == "failed":
-        not_published = f"Not published: {(record.get('error') or {}).get('message', '')}"
-    outlook = [f"{line}." for line in figures.outlook]
-    turned = sentences_of_reversals(figures.found, figures.primary_name)
-    beside = [f"{line}." for line in turned[:MOST_TURNED]]
-    margins = [*filter(None, map(sentence_of_margin, figures.compared))]
+    said = fd.grouped(overview.facts(figures, "page"), lambda fact: fact.part)
+    record, test, answer = figures.record, figures.config.get("report") or {}, {it.topic: it for it in said["answer"]}
+    title = f"{test.get('title') or 'Ranking report'}: {''.join(map(shortened, answer['title'].words))}"
     return {
-        "status": [*overview.status_line(figures), *overview.weak_checks(checks, answer.level == "ok")],
-        "title": f"Not published: {title}" if not_published else title,
-        "not_published": not_published,
+        "said": said,
+        "answer": answer,
+        "status": overview.facts(figures, "status"),
+        "title": f"Not published: {title}" if "refused" in said else title,
         "test": test,
         "date": record.get(sch.DATE) or next((str(row.get(sch.DATE, "")) for row in figures.means), ""),
         "days": figures.days,
-        "answer": answer,
-        "newer": overview.newer_failures(figures),
-        "outlook": [*beside, *(() if answer.won else outlook)],
-        "development": [
-            *filter(None, [figures.no_course]),
-            *over_time.sentences_over_time(figures.over_time, figures.metrics, figures.primary),
-            *(outlook if answer.won else ()),
-        ],
-        "margins": [*sentences_of_order(figures.compared, figures.metrics), *margins[:MOST_MARGINS]],
-        "differing": sentences.sentences_of_segments(figures.comparisons, figures.primary),
-        "checks": checks,
         "version": __version__,
         "licences": assets.file_text("page.licences.md"),
         "units": f"{UNITS}",
@@ -220,18 +198,14 @@ def _context(figures: Figures) -> dict[str, Any]:
 def _candidates(figures: Figures) -> dict[str, Any]:
     """The cards, and what other metrics and other tests say of the candidates."""
     cards, of_pairs = story.cards(figures), len(figures.baselines) > 1
-    ahead = story.leader(figures) if of_pairs else None
-    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
-    center = ahead or figures.experiments[0] if of_pairs else ""
+    center = (story.leader(figures) or figures.experiments[0]) if of_pairs else ""
     cards = story.of_one(cards, center) if of_pairs else cards
     is_table = len(cards) > MOST_CARDS
     shown = [card.seen_from(center) if of_pairs and is_table else card for card in cards[:MOST_CANDIDATES]]
-    pair = [found for found in figures.compared if named and found.pair == named.found.pair]
     changes = [card.change for card in shown if card.change]
     ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
     (low, width, axis), unit = _axis(ends), changes[0].unit if changes else ""
     return {
-        "also": overview.what_else(named, pair, of_pairs) if named else (),
         "cards": shown,
         "n_cards": len(cards),
         "is_table": is_table,

@@ -16,9 +16,9 @@ import pandas as pd
 from rich.table import Table
 
 from rankmetrics_spark import errors as err, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, beside, formats, html, story, terminal, trust
+from rankmetrics_spark.report import assets, formats, html, overview, story, terminal
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
-from rankmetrics_spark.report.verdict import correction_once, verdict_of
+from rankmetrics_spark.report.verdict import correction_once
 
 if TYPE_CHECKING:
     import altair as alt
@@ -71,25 +71,23 @@ def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text. Several tests have one each."""
     if len(parts := [*figures.tests.values()]) > 1:
         return "".join(map(as_html, parts[:MOST_LINES])) + _hidden(len(parts) - MOST_LINES, "tests; see summary()")
-    answer = story.answer(figures)
-    change = f"<b>{escape(answer.change)}</b>" if answer.change else ""
-    lead = " ".join(filter(None, (_words(answer.value), change, _words(answer.detail))))
-    lines = beside.sentences_of_reversals(figures.found, figures.primary_name)
-    turned = "".join(f'<div style="margin-bottom:.8em">{escape(err.printable(line))}</div>' for line in lines)
+    said = fd.grouped(overview.facts(figures, "notebook"), lambda fact: fact.part)
+    answer = {"sure": "", **{fact.topic: _words(fact.words) for fact in said["answer"]}}
+    change = f"<b>{answer['change']}</b>" if "change" in answer else ""
+    lead = " ".join(filter(None, (answer.get("value"), change, answer.get("detail"))))
+    lines = (*said.get("turned", ()), *said.get("turned_too", ()))
+    turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in lines)
     key = "<br>".join(_text(line) for line in terminal.explained(figures))
     hidden = _hidden(len(figures.experiments) - MOST_LINES, "experiments; see summary()")
     table = _table(terminal.table(figures, figures.metrics), MOST_LINES) + hidden
-    checks = trust.checks(figures)
-    bad = [check for check in checks if check.level in ("fail", "warn")]
-    fine = sum(check.level == "ok" for check in checks)
+    bad, fine = said.get("bad", ()), sum(check.level == "ok" for check in overview.facts(figures, "page", "fine"))
     items = "".join(f"<li><b>{escape(check.topic)}</b>: {escape(err.printable(check))}</li>" for check in bad)
     checked = f'<ul style="margin:.6em 0;padding-left:1.2em">{items}</ul>' if bad else ""
     if bad or fine:
-        few = trust.left_out(figures)
-        state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine" + (f"; {few}" if few else "")
+        state = "; ".join([f"{fine} {'check is' if fine == 1 else 'checks are'} fine", *said.get("left_out", ())])
         checked += f'<div style="{_SOFT}">{state}</div>'
-    parts_of_answer = {"title": _words(answer.title), "lead": lead, "sure": _words(answer.sure), "turned": turned}
-    return assets.file_text("notebook.html").strip().format(**parts_of_answer, table=table, key=key, checked=checked)
+    parts_of_page = answer | {"lead": lead, "turned": turned, "table": table, "key": key, "checked": checked}
+    return assets.file_text("notebook.html").strip().format(**parts_of_page)
 
 
 _SOFT = "opacity:.75"
@@ -103,7 +101,7 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    sentences = correction_once(verdict_of(rows), fd.findings(rows))
+    sentences = correction_once(overview.facts(Figures((), rows), "terminal", "verdict"), fd.findings(rows))
     verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
     texts = terminal.comparison_texts(terminal.of_comparisons(rows))[:MOST_COMPARED]
     table = _table(formats.grid_of(texts, terminal.OF_NAMES), MOST_COMPARED)

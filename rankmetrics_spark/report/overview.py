@@ -1,16 +1,39 @@
-"""What stands around the answer of a page: the status line, what else moved, and a line for each of several tests."""
+"""Everything that a run says, in one list; around the answer the status line, what else moved, the lines of tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import story, trust, verdict
-from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, range_text
-from rankmetrics_spark.words import STATES, UNITS, Fact, counted, counted_in, judged_apart, p_text, worded
+from rankmetrics_spark.report import beside, console, story, trust, verdict
+from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, in_words, range_text
+from rankmetrics_spark.report.over_time import sentences_over_time
+from rankmetrics_spark.report.sentences import sentences_of_segments
+from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, p_text, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
+#: Sentences about margins.
+MOST_MARGINS = 12
+#: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
+MOST_TURNED = 3
+
+
+@in_words
+def facts(figures: Figures, where: str = "", *parts: str) -> list[Fact]:
+    """Everything that a run says, in one order; or what people read of it in one place. Only what is asked for is made.
+
+    Args:
+        figures: Of one test, or of none.
+        where: One of the places of ``_PARTS``; empty for all.
+        parts: Names of ``_PARTS``; without one, all.
+    """
+    made: list[Fact] = []
+    for part, (maker, places) in _PARTS.items():
+        if where in places and part in (parts or _PARTS):
+            also = {"part": part, "where": places.split()}
+            made += [Fact(text, **{**getattr(text, "__dict__", {}), **also}) for text in maker(figures)]
+    return made
 
 
 def status_line(figures: Figures) -> list[Fact]:
@@ -80,13 +103,13 @@ def _split(figures: Figures) -> Fact:
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
     last = figures.days.dates[-1] if figures.days else figures.record.get(sch.DATE)
-    shown, failures = str(last or next((row.get(sch.DATE) for row in figures.means), "")), []
+    shown, lines = str(last or next((row.get(sch.DATE) for row in figures.means), "")), []
     for record in sorted(figures.history, key=lambda record: str(record.get(sch.DATE)), reverse=True):
         date, error = str(record.get(sch.DATE)), record.get("error")
         # A run that was refused may have no date; one that has published may have withheld a test.
         if error and date > shown and date[:1].isdigit() and record.get("outcome") != "done":
-            failures.append((date, str(error["message"] if isinstance(error, Mapping) else error)))
-    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in failures]
+            text = str(error["message"] if isinstance(error, Mapping) else error)
+            lines.append(f"The run of {date} failed, so nothing newer than {shown} is shown: {text}")
     left_out = len(lines) - most
     more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
     return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
@@ -133,10 +156,9 @@ def _moved(each: fd.Finding) -> str:
 # ---- the page of several tests or days: a line for each, the worst news first, and the way to its own page
 
 
-def said_of(figures: Figures) -> tuple[str, str]:
-    """The state in words, and the first sentence of the verdict."""
-    said = verdict.verdict_of(figures.comparisons, figures.metrics) or ["Nothing is compared."]
-    return STATES[fd.news_of(figures.found)].word if figures.found else "-", str(said[0])
+def state_of(figures: Figures) -> str:
+    """The state in words."""
+    return STATES[fd.news_of(figures.found)].word if figures.found else "-"
 
 
 def title_of_tests(figures: Figures) -> str:
@@ -154,11 +176,10 @@ def lines_of(parts: Mapping[str, Figures], page: str, lost: Mapping[str, str]) -
     """
     lines = []
     for name, own in parts.items():
-        with counted_in(own.unit):
-            state, said = said_of(own)
-            facts = [*status_line(own), *weak_checks(trust.checks(own), story.answer(own).level == "ok")]
-        n_bad = sum(fact.level in ("warn", "fail") for fact in facts)
-        line = {"name": name, "state": state, "said": said, "facts": facts, "page": page and name_of_page(page, name)}
+        said, status = [*facts(own, "record", "verdict"), "Nothing is compared."][0], facts(own, "status")
+        n_bad = sum(fact.level in ("warn", "fail") for fact in status)
+        line = {"name": name, "state": state_of(own), "said": said, "facts": status}
+        line["page"] = page and name_of_page(page, name)
         lines.append((fd.NEWS.index(fd.news_of(own.found)), -n_bad, line))
     first = [{"name": day, "state": "not published", "said": said} for day, said in lost.items()]
     return [*first, *(line for *_, line in sorted(lines, key=lambda line: line[:2]))]
@@ -172,3 +193,58 @@ def name_of_page(page: str, test: str) -> str:
     """
     stem, dot, suffix = page.rpartition(".")
     return f"{stem or suffix}.{quote(test, safe='')}{dot if stem else ''}{suffix if stem else ''}"
+
+
+# ---- everything that a run says
+
+
+def _refused(figures: Figures) -> list[str]:
+    if figures.record.get("outcome") != "failed":
+        return []
+    return [f"Not published: {(figures.record.get('error') or {}).get('message', '')}"]
+
+
+def _also(figures: Figures) -> list[Fact]:
+    """What else moved in the candidate that the answer is about."""
+    cards, pairs, of_pairs = story.cards(figures), fd.by_pair(figures.compared), len(figures.baselines) > 1
+    ahead = story.leader(figures) if of_pairs else None
+    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
+    said = what_else(named, pairs[named.found.pair], of_pairs) if named else ()
+    return [Fact(said)] if said else []
+
+
+def _of_answer(figures: Figures) -> list[Fact]:
+    said = story.answer(figures)
+    parts = {name: getattr(said, name) for name in ("title", "value", "change", "detail", "sure")}
+    return [Fact(words, said.level if said.won else "none", name) for name, words in parts.items() if words]
+
+
+def _verdict(it: Figures) -> list[str]:
+    return verdict.verdict_of(it.comparisons, it.metrics or [*map(mx.parse, it.order)], it.n_unread)
+
+
+#: Part of what a run says -> what makes it, and the places in which people read it.
+_PARTS: dict[str, tuple[Callable[[Figures], Iterable[str]], str]] = {
+    "status": (status_line, "status"),
+    "weak": (lambda it: weak_checks(trust.checks(it), story.answer(it).level == "ok"), "status"),
+    "newer": (newer_failures, "page"),
+    "refused": (_refused, "page"),
+    "headline": (story.headline, "headline"),
+    "answer": (_of_answer, "page notebook"),
+    "also": (lambda it: _also(it.drawn), "page"),
+    "turned": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[:MOST_TURNED], "page notebook"),
+    "turned_too": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[MOST_TURNED:], "notebook"),
+    "verdict": (_verdict, "terminal record"),
+    "outlook": (lambda it: [Fact(x, topic="won" * story.answer(it).won) for x in it.outlook], "page terminal record"),
+    "period": (lambda it: verdict.sentences_of_period(it.days), "terminal record"),
+    "order": (lambda it: beside.sentences_of_order(it.compared, it.metrics), "page"),
+    "margins": (lambda it: [*filter(None, map(beside.sentence_of_margin, it.compared))][:MOST_MARGINS], "page"),
+    "bad": (lambda it: [check for check in trust.checks(it) if check.level in ("fail", "warn")], "page notebook"),
+    "fine": (lambda it: [check for check in trust.checks(it) if check.level in ("ok", "none")], "page"),
+    "left_out": (trust.left_out, "notebook"),
+    "no_course": (lambda it: it.no_course and [it.no_course], "page"),
+    "over_time": (lambda it: sentences_over_time(it.over_time, it.metrics, it.primary), "page"),
+    "labels": (trust.of_labels, "terminal notebook"),
+    "segments": (lambda it: sentences_of_segments(it.comparisons, it.primary), "terminal page"),
+    "notes": (lambda it: console.accounting(it.record) if it.record else (), "terminal"),
+}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch, words
 from rankmetrics_spark.report import trust, verdict
 from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails, sentence_of_best
-from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report.figures import Figures, once
 
 
 class Id(str):
@@ -133,6 +133,7 @@ class Answer:
 # ---- candidate by candidate
 
 
+@once
 def cards(figures: Figures) -> list[Card]:
     """One per pair that the primary metric compares: winners first, then by the size of the difference."""
     metric = figures.primary
@@ -154,7 +155,11 @@ def cards(figures: Figures) -> list[Card]:
 
 # ---- the answer
 
+#: Level of a comparison that decides nothing -> what the answer says of it.
+_NO_VERDICT = {"none": "there is no test", "warn": "these numbers are not to be trusted"}
 
+
+@once
 def answer(figures: Figures) -> Answer:
     """Who won, by how much, and how sure that is."""
     metric, comparisons = figures.primary, cards(figures)
@@ -168,14 +173,11 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{fd.label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.found.state == "doubtful" for card in comparisons):
-        doubted = next((card.found for card in comparisons if card.found.doubt), None)
-        if doubted is None:
-            note = _sentence(comparisons[0].found.note)
-            return Answer(("No verdict: there is no test",), sure=(note,), level="none")
-        p = doubted.sample_ratio_p
-        is_off = p is not None and p < sch.SMALL_RATIO_P
-        why = trust.split_is_off(figures) if is_off else _sentence(doubted.doubt)
-        return Answer(("No verdict: these numbers are not to be trusted",), sure=(why,), level="warn")
+        found = next((card.found for card in comparisons if card.found.trust == "warn"), comparisons[0].found)
+        p, says = found.sample_ratio_p, _NO_VERDICT[found.trust]
+        is_off = found.trust == "warn" and p is not None and p < sch.SMALL_RATIO_P
+        why = trust.split_is_off(figures) if is_off else _sentence(found.note)
+        return Answer((f"No verdict: {says}",), sure=(why,), level=found.trust)
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
         ahead, could_be = _ahead(comparisons), sentence_of_best(card.found for card in comparisons)
@@ -200,6 +202,25 @@ def answer(figures: Figures) -> Answer:
     open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}
     lost = lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
     return _of_candidates(metric, comparisons, lost)
+
+
+def headline(figures: Figures) -> list[str]:
+    """The answer on the metric that decides, of several comparisons or of a single experiment, in a line.
+
+    Empty where the first sentence of a verdict is it.
+
+    >>> headline(Figures([]))
+    []
+    """
+    compared, said = cards(figures), answer(figures)
+    if figures.primary is None:
+        return []
+    if len(figures.experiments) == 1 and said.change:
+        return [f"{''.join(said.title)} ({''.join(said.detail)}). {''.join(said.sure)}"]
+    is_won = bool(compared) and compared[0].found.state == "better"
+    if figures.primary.higher_is_better is None or len(compared) < 2 or (is_won and figures.only_baseline):
+        return []
+    return ["".join(said.title) + ("" if said.names_metric else f" on {fd.label_of(figures.primary)}")]
 
 
 def leader(figures: Figures) -> str | None:

@@ -1,17 +1,16 @@
 """A run's result on a terminal: the verdict, then one line per experiment, then where the effect differs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import ascii_lowercase
 
 from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, words
-from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings, label_of
-from rankmetrics_spark.report import assets, beside, console, formats, overview, story, trust, verdict
+from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings
+from rankmetrics_spark.report import assets, beside, console, formats, overview, story, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
-from rankmetrics_spark.report.sentences import sentences_of_segments
 
 #: Up to so many tests have a table each.
 MOST_TESTS = 5
@@ -21,7 +20,7 @@ MOST_TESTS = 5
 def print_result(figures: Figures, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs; that of each test where few are."""
     if len(tests := figures.tests) > 1:
-        texts = [{"test": name, "state": overview.said_of(own)[0]} for name, own in tests.items()]
+        texts = [{"test": name, "state": overview.state_of(own)} for name, own in tests.items()]
         formats.print_texts(texts, ("test", "state"), "tests, the worst news first")
         for own in [*tests.values()][: MOST_TESTS * (len(tests) <= MOST_TESTS)]:
             print_result(own, every_segment)
@@ -33,7 +32,7 @@ def print_result(figures: Figures, every_segment: bool = False) -> None:
         return
     formats.print_fitting(lambda some: table(figures, some), figures.metrics, *explained(figures))
     console.print_percentiles(figures.everyone)
-    lines = sentences_of_segments(figures.comparisons, figures.primary)
+    lines = overview.facts(figures, "terminal", "segments")
     has_segments = any(not mean.is_of_all for mean in figures.averages)
     formats.print_lines([*lines, "--segments prints the means of all segments"] if lines or has_segments else [])
 
@@ -55,7 +54,7 @@ def explained(figures: Figures) -> list[str]:
     of_metrics = by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
         lines.append(assets.said("percentages", baseline=baseline))
-    return [*lines, *trust.of_labels(figures)]
+    return [*lines, *overview.facts(figures, "terminal", "labels")]
 
 
 def table(figures: Figures, metrics: Iterable[mx.Metric]) -> Table:
@@ -87,42 +86,19 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Figure
         style: Of stdout.
         result: What the verdict is about: its headline comes first, and its correction is said once.
     """
-    lines: Sequence[str] = sentences
-    is_one = result is not None and len(result.tests) < 2
-    if result:
-        lines = [*(headline(result) if is_one else ()), *verdict.correction_once(sentences, result.found)]
+    one = result if result and len(result.tests) < 2 else None
+    headline = overview.facts(one, "headline") if one else []
+    lines = [*headline, *(verdict.correction_once(sentences, result.found) if result else sentences)]
     if style == "table" and not formats.details.get() and len(lines) > verdict.MOST_LINES:
-        leader = story.cards(result)[:1] if result and is_one and not headline(result) else []
-        topics = [str(card.found.candidate) for card in leader]
+        topics = [str(card.found.candidate) for card in story.cards(one)[:1]] if one and not headline else []
         first = [line for line in lines if getattr(line, "topic", "") in topics] or lines
         lines = verdict.shortened(lines, first[:1])
     for line in lines:
         formats.print_sentence(line, style == "table")
 
 
-def headline(figures: Figures) -> list[str]:
-    """The answer on the metric that decides, of several comparisons or of a single experiment.
-
-    Empty where the first sentence of a verdict is it.
-
-    >>> headline(Figures([]))
-    []
-    """
-    compared = story.cards(figures)
-    if figures.primary is None:
-        return []
-    if len(figures.experiments) == 1 and (only := story.answer(figures)).change:
-        return [f"{''.join(only.title)} ({''.join(only.detail)}). {''.join(only.sure)}"]
-    is_won = bool(compared) and compared[0].found.state == "better"
-    if figures.primary.higher_is_better is None or len(compared) < 2 or (is_won and figures.only_baseline):
-        return []
-    said = story.answer(figures)
-    return ["".join(said.title) + ("" if said.names_metric else f" on {label_of(figures.primary)}")]
-
-
-def print_comparisons(rows: Sequence[Row], sentences: Sequence[str], about: str = "", metrics: Metrics = ()) -> None:
+def print_comparisons(result: Figures, sentences: Sequence[str], about: str = "") -> None:
     """The verdict, whose users these are, and one line per comparison."""
-    result = of_comparisons(rows, metrics)
     print_verdict(sentences, result=result)
     formats.print_lines(filter(None, [about]))
     formats.print_texts(comparison_texts(result), OF_NAMES)
@@ -181,7 +157,7 @@ def print_not_published(record: Row, metrics: Metrics) -> None:
     formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
     print_result(Figures(period_means(means, compared), compared, order=[*map(str, metrics)]))
     if compared:
-        print_comparisons(compared, record.get("verdict") or (), metrics=metrics)
+        print_comparisons(of_comparisons(compared, metrics), record.get("verdict") or ())
     checks = map(sch.Check.of, record.get("checks") or ())
     print_gates(check for check in checks if check.status == sch.FAIL or check.metric is not None)
 
@@ -236,8 +212,8 @@ def print_all(of: Compared, style: str) -> None:
         of: Them; CSV holds the first of the further tables instead of the comparisons.
         style: ``table``, ``json`` or ``csv``.
     """
-    days, said = of.days, [*verdict.verdict_of(of.rows, of.metrics), *of.outlook]
-    said += verdict.sentences_of_period(days)
+    days, compared = of.days, replace(of_comparisons(of.rows, of.metrics), outlook=of.outlook, days=of.days)
+    said = overview.facts(compared, "record")
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last, sch.N_DAYS: len(days.dates)} if days else {}
     if style == "json":
         result = {"comparisons": of.rows, "verdict": said, **of.more}
@@ -245,7 +221,7 @@ def print_all(of: Compared, style: str) -> None:
     elif style == "csv":
         formats.print_csv([{sch.DATE: of.date, **period, **row} for row in next(iter(of.more.values()), of.rows)])
     else:
-        print_comparisons(of.rows, said, "" if days else f"{words.UNITS:C} of {of.date}.", of.metrics)
+        print_comparisons(compared, said, "" if days else f"{words.UNITS:C} of {of.date}.")
         for name, table in of.more.items():
             formats.print_sentence(words.worded(assets.WORDS["tables"][name]))
             console.LIST_PRINTERS[style](list(table))

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, verdict
-from rankmetrics_spark.report.figures import Figures, in_words
-from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, Level, p_text, p_value, worded
+from rankmetrics_spark.report.figures import Figures, in_words, once
+from rankmetrics_spark.words import UNIT, UNITS, WHO, Fact, p_text, p_value, worded
 
 #: Below so many users in an experiment, a person is warned.
 FEW_USERS = 100
@@ -41,7 +41,7 @@ _MOST_SENTENCES = 6
 _SAMPLE = {"shown": "the length of their lists", "segments": "segments"}
 
 
-@in_words
+@once
 def checks(figures: Figures) -> list[Fact]:
     """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written.
 
@@ -83,8 +83,7 @@ def checks(figures: Figures) -> list[Fact]:
         lines.append(Fact(f"{'. '.join(said)}.", look.level, "Looks"))
     if not figures.record:
         lines.append(Fact(_NOT_PUBLISHED if figures.of_log else _UNKNOWN, "none", "Run record"))
-    order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
-    return sorted(lines, key=lambda check: order.index(check.level))
+    return sorted(lines, key=lambda check: ("fail", "warn", "ok", "none").index(check.level))
 
 
 def look_of(figures: Figures) -> Fact | None:
@@ -108,10 +107,10 @@ def looked_at(figures: Figures) -> list[sch.Check]:
     return [*map(sch.Check.of, figures.checks)] or check_rows(figures)
 
 
-def left_out(figures: Figures) -> str:
+def left_out(figures: Figures) -> list[str]:
     """How many rows were left out, where they are few enough; empty where none were, or where it is a warning."""
     faulty = (check for check in looked_at(figures) if check.name == "faulty_rate" and check.status == sch.OK)
-    return next((check.sentence.rstrip(".") for check in faulty if check.observed), "")
+    return [check.sentence.rstrip(".") for check in faulty if check.observed][:1]
 
 
 def _words(title: str, texts: Sequence[str]) -> str:
@@ -183,13 +182,11 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + people.text, name)
     if people.users:
         yield from _without_relevant(figures)
-    for found in sorted(
-        figures.compared, key=lambda it: (sch.OTHERS_LEFT_OUT not in it.doubt, not figures.decides(it))
-    ):
+    for found in sorted(figures.compared, key=lambda it: (not it.said.is_of_others, not figures.decides(it))):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         p, names = found.p_share_with_value, [name for name in found.pair[::-1] if name not in told]
-        if sch.OTHERS_LEFT_OUT in found.doubt:
-            status, text = sch.WARN, f"{found.doubt.removeprefix(f'{sch.NOT_TRUSTED}: ')}. {NO_VERDICT}"
+        if found.said.is_of_others:
+            status, text = sch.WARN, f"{found.said.why}. {NO_VERDICT}"
         elif p is not None:
             both = (found.share_with_value_baseline, found.share_with_value_candidate)
             low, high = (sch.share(each or 0.0) for each in both)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Container, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 #: Comparisons that have a sentence at most, and guardrails that are lost beyond them; ``comparisons`` holds all.
 MOST_SENTENCES = 12
 
-#: Topics of sentences about metrics that do not decide; of one that does, the topic is its candidate.
-LOST, FURTHER = "lost guardrails", "further metrics"
+#: Topics of what limits a verdict, and of metrics that do not decide; of one that does, the topic is its candidate.
+LIMITS, LOST, FURTHER = "what limits the answer", "lost guardrails", "further metrics"
 #: Lines of a verdict on a terminal, unless every sentence is asked for.
 MOST_LINES = 5
 
@@ -33,7 +32,7 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
         # What they all say, such as which look it is, stands there once.
         return [*dict.fromkeys(line for own in of_tests for line in verdict_of(own, metrics, more)[:most])]
     found = fd.findings(rows)
-    everyone = [replace(each, note=cfg.without_gap(each.note)) for each in fd.of_all(found)]
+    everyone = fd.of_all(found)
     names = {str(metric): metric for metric in metrics}
     names |= {name: mx.parse(name) for name in fd.by_metric(everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -54,8 +53,8 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
         also = beside.but(each, pairs[pair := each.pair])
         text, brief, withheld = ("; ".join(filter(None, [said, also])) for said in sentence_of(each))
         topic = LOST if each.is_lost_guardrail else FURTHER if each.metric not in primary else str(each.candidate)
-        lines.append(Fact(text, topic=topic, brief=brief, withheld=withheld))
-        lines += [Fact(line, "warn") for line in turned.get((*pair, each.metric), {}).values()]
+        lines.append(Fact(text, each.trust, topic, brief=brief, withheld=withheld))
+        lines += [Fact(line, "warn", LIMITS) for line in turned.get((*pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
     margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
     of_primary = (each for each in in_order if each.metric in primary)
@@ -65,7 +64,7 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
     by_metric = fd.by_metric(everyone)
     best = [beside.sentence_of_best(by_metric.get(str(metric), ())) for metric in decided]
     order_lines = [*filter(None, best), *beside.sentences_of_order(everyone, decided)]
-    looks = [Fact(line, "warn") for line in sentences_of_looks(everyone)]
+    looks = [Fact(line, "warn", LIMITS) for line in sentences_of_looks(everyone)]
     return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *looks]
 
 
@@ -124,7 +123,7 @@ def units_of_means(found: Sequence[fd.Finding]) -> list[str]:
 
 def sentences_of_period(days: cfg.Days | None) -> list[str]:
     """Over which days a verdict is, and which of them are missing; empty for a single date."""
-    return [] if days is None else [Fact(f"The comparisons are over {days.sentence_part}", "warn")]
+    return [] if days is None else [Fact(f"The comparisons are over {days.sentence_part}", "warn", LIMITS)]
 
 
 def sentences_of_looks(found: Sequence[fd.Finding]) -> list[str]:
@@ -254,9 +253,9 @@ def sentence_of(found: fd.Finding) -> tuple[str, str, str]:
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
     if found.state == "doubtful":
-        return (f"{against}: {found.note or 'not tested'}",) * 3
+        return (f"{against}: {found.said.remark or 'not tested'}",) * 3
     change, p = change_in_words(found), found.p
-    also = f"; {found.note}" if found.note else ""
+    also = f"; {found.said.remark}" if found.said.remark else ""
     at, error = found.valid_at, part_of_error(found)
     both = [f"{error}{f', {look}' if at else ''}" for look in (at, at if found.looks == "any" else NO_LOOK)]
     if found.better is None:
@@ -340,15 +339,15 @@ def shortened(lines: Sequence[str], first: Sequence[str] = ()) -> list[str]:
     further metrics go.
 
     >>> further = [Fact(f"b beats a on metric {i}", topic=FURTHER) for i in range(3)]
-    >>> caveat, others = Fact("This is look 2", "warn"), [f"c{i} beats a" for i in range(5)]
+    >>> caveat, others = Fact("This is look 2", "warn", LIMITS), [f"c{i} beats a" for i in range(5)]
     >>> shortened([*others[:2], *further, caveat])
     ['c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
     >>> shortened([*others, caveat], ["c4 is the best"])
     ['c4 is the best', 'c0 beats a', 'c1 beats a', 'This is look 2', '... and 3 more sentences: --details prints them']
     """
     rest = [line for line in lines if line not in first]
-    rank = {FURTHER: 3, LOST: 2}
-    ranks = [0 if getattr(line, "level", "") == "warn" else rank.get(getattr(line, "topic", ""), 1) for line in rest]
+    rank = {FURTHER: 3, LOST: 2, LIMITS: 0}
+    ranks = [rank.get(getattr(line, "topic", ""), 1) for line in rest]
     in_order = sorted((place for place in range(len(rest)) if ranks[place] < 3), key=ranks.__getitem__)
     kept = sorted(in_order[: MOST_LINES - 1 - len(first)])
     more = f"... and {len(rest) - len(kept)} more sentences: --details prints them"

@@ -1,15 +1,19 @@
 """What stands around the answer of a page: status line, what else moved; changes of users."""
 
+import json
 import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankmetrics_spark import findings as fd, report as rep
+from rankmetrics_spark import config as cfg, findings as fd, report as rep
 from rankmetrics_spark.report.html import index
-from tests.helpers import figures as made, messages
+from tests.helpers import figures as made, messages, results
 from tests.helpers.figures import mean
 
 
@@ -43,11 +47,8 @@ def test_the_status_line_says_users_gates_split_and_look() -> None:
     assert look.level == "warn" and look.startswith("This is look 14: the pair was compared on 13 earlier dates. ")
     assert status(compared(look=2))[-1] == ("warn", "look 2, and p is that of one look")
     row = compared(sample_ratio_p=1e-9, look=6, looks="6 of 14, pocock")
-    assert status(row)[1:] == [
-        ("none", "no gates"),
-        ("fail", "split of users is off (p < 0.001)"),
-        ("ok", "look 6 of 14"),
-    ]
+    gates_and_split = [("none", "no gates"), ("fail", "split of users is off (p < 0.001)")]
+    assert status(row)[1:] == [*gates_and_split, ("ok", "look 6 of 14")]
     assert status(compared(look=3, looks="any"))[-1] == ("ok", "look 3, valid at every look")
     (look,) = [each for each in rep.checks(rep.Figures([mean("a"), mean("b")], [row])) if each.topic == "Looks"]
     assert look.level == "ok" and look.startswith("Look 6 of 14. This is look 6, and no comparison.period is set")
@@ -73,10 +74,8 @@ def test_users_of_one_side_are_not_the_same_on_both(sides: list[int], level: str
 def test_gates_are_kept_by_numbers_that_may_not_be_trusted_and_may_not_be_looked_at() -> None:
     kept = [check("max_drop", "ok"), check("min", "ok")]
     off = "not trustworthy: the users do not follow the planned shares"
-    assert status(compared(note=off, sample_ratio_p=1e-9), checks=kept)[1] == (
-        "warn",
-        "all 2 gates are kept, but by numbers that are not to be trusted",
-    )
+    said = "all 2 gates are kept, but by numbers that are not to be trusted"
+    assert status(compared(note=off, sample_ratio_p=1e-9), checks=kept)[1] == ("warn", said)
     record = {"config": {"gates": [{"metric": "ap@10", "max_drop": 0.1}]}, "rows": {"in": 1, "quarantined": 0}}
     assert status(compared(), record=record)[1] == ("none", "gates not checked here")
 
@@ -124,6 +123,48 @@ def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> N
     text = re.sub(r"<[^>]+>", "", rep.page(figures))
     assert "What else moved in b against a: MRR is better (+20.0 %)." in " ".join(text.split())
     assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
+
+
+def plain(text: str) -> str:
+    return " ".join(unescape(re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", "", text, flags=re.DOTALL)).split())
+
+
+def test_each_fact_is_in_the_places_that_it_names_and_in_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("altair")
+    monkeypatch.setenv("COLUMNS", "4000")
+    effects, further = {"candidate_a": 0.0, "candidate_b": -0.2}, {"margin": 0.05, "look": 3, "n_comparisons": 1}
+    output = results.Output(tmp_path, effects=effects, further=further)
+    tables = rep.local_tables(str(output.write(n_runs=1)))
+    assert tables is not None
+    read = rep.figures_of(tables)
+    # In every segment, the one that loses is above.
+    rows = [row if row["segment"] == "all" else row | {"difference": 0.1} for row in read.comparisons]
+    history = [{"evaluation_date": "2026-11-21", "error": {"message": "no rows"}}]
+    days, soon = cfg.Days("2026-11-19", "2026-11-20", ("2026-11-20",)), ["candidate_a takes 3 more days"]
+    record = read.record | {"outcome": "failed", "error": {"message": "a gate failed"}}
+    about: dict[str, Any] = {"days": days, "outlook": soon, "history": history, "no_course": "Days are not drawn."}
+    figures = replace(read, comparisons=rows, record=record, **about)
+    rep.print_verdict(rep.facts(figures, "record"), "json", figures)
+    first, *others = capsys.readouterr().err.splitlines()
+    rep.print_result(figures)
+    others += [capsys.readouterr().out, *rep.facts(figures, "terminal", "notes")]
+    rep.print_all(rep.Compared("2026-11-20", 1, rows, {}, figures.metrics, days, soon), "json")
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    before, status, after = re.split(r'(<ul class="status".*?</ul>)', rep.page(figures), flags=re.DOTALL)
+    page, notebook = before + after, rep.as_html(figures)
+    texts = {"status": status, "headline": first, "terminal": "\n".join(others), "page": page, "notebook": notebook}
+    places = {place: plain(text) for place, text in (texts | {"record": "\n".join(verdict)}).items()}
+    facts = rep.facts(figures)
+    assert {*dict.fromkeys(fact.part for fact in facts)} == {
+        "status", "weak", "newer", "refused", "headline", "answer", "also", "turned", "verdict", "outlook", "period",
+        "margins", "bad", "fine", "left_out", "no_course", "segments", "notes",
+    }  # fmt: skip
+    for fact in facts:
+        # What one sentence says may be a part of another.
+        named = {place for other in facts if fact in other for place in other.where}
+        assert {place for place, text in places.items() if plain(fact) in text} == named, (fact, fact.part)
 
 
 # ---- changes of users

@@ -3,7 +3,6 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -279,7 +278,3 @@ def test_more_than_26_experiments_have_letters_and_the_page_holds_the_pairs_of_t
     assert held["letters"][24:] == ["y", "z", "aa", "ab", "ac", "ad"]
     assert held["beaten"][0][:2] == ["k-ad", "l-ad"] and held["beaten"][0][18:21] == ["ac-ad", "ad", ""]
     assert {*held["compared"]["e"], *held["compared"]["b"]} == {*range(10)}, "45 pairs are those of the ten best"
-
-
-def test_a_page_says_why_it_draws_no_differences_over_time() -> None:
-    assert html._context(replace(ranked(0.5, 0.7), no_course="Because."))["development"] == ["Because."]

@@ -128,13 +128,8 @@ def test_failed_runs_of_newer_dates_are_named_above_the_headline() -> None:
     ]
     history += [{"evaluation_date": "2026-11-25"}, {"error": {"message": "refused"}}]
     shown = rep.Figures([mean("a")], record={"evaluation_date": "2026-11-20"}, history=history)
-    assert rep.newer_failures(shown) == [
-        *(
-            f"The run of 2026-11-{day} failed, so nothing newer than 2026-11-20 is shown: reason {day}"
-            for day in (24, 23, 22)
-        ),
-        "1 more run of a newer date failed.",
-    ]
+    text = "The run of 2026-11-{0} failed, so nothing newer than 2026-11-20 is shown: reason {0}"
+    assert rep.newer_failures(shown) == [*map(text.format, (24, 23, 22)), "1 more run of a newer date failed."]
     assert len(rep.newer_failures(replace(shown, record={"evaluation_date": "2026-11-22"}))) == 2
     assert rep.newer_failures(rep.Figures([mean("a")], record={"evaluation_date": "2026-11-26"}, history=history)) == []
 

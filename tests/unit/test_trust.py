@@ -72,9 +72,8 @@ def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
         "40 % of the users of each experiment had no relevant item; they count as 0 "
         "(without them MAP@10 of a is 0.800 instead of 0.500)."
     )
-    assert sentence("one", n_users_with_relevant=996).startswith(
-        "0.4 % of the users of each experiment had no relevant item; they count as 1"
-    )
+    some = "0.4 % of the users of each experiment had no relevant item; they count as 1"
+    assert sentence("one", n_users_with_relevant=996).startswith(some)
     # Who is left out of the mean is not among the users; the lists are counted before.
     assert sentence("skip", n_users_with_relevant=1000) == (
         "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
@@ -101,10 +100,8 @@ def test_clusters_are_not_people() -> None:
     texts = {check.topic: str(check) for check in rep.checks(figures)}
     assert texts["Number of users"] == "600 users in each of 2 experiments (paired, 150 clusters of house in each)."
     assert texts["Split of the users"].startswith("Not checked: the same clusters of house are in")
-    assert [str(item) for item in rep.status_line(figures)][::2] == [
-        "600 users in each experiment",
-        "same clusters of house on both sides",
-    ]
+    status = [*map(str, rep.status_line(figures))]
+    assert status[::2] == ["600 users in each experiment", "same clusters of house on both sides"]
     (card,) = rep.cards(figures)
     assert card.users == "paired, 150 clusters of house"
     assert rep.payload_of(figures)["units"] == "clusters"
@@ -116,9 +113,8 @@ def test_the_split_of_clusters_is_that_of_clusters() -> None:
     texts = {check.topic: str(check) for check in rep.checks(figures)}
     off = "The split of the clusters of house is off: 60.0 / 40.0 % instead of 50 / 50 % (p < 0.001)."
     assert texts["Split of the users"].startswith(off)
-    assert ("fail", "split of clusters of house is off (p < 0.001)") in [
-        (item.level, str(item)) for item in rep.status_line(figures)
-    ]
+    status = [(item.level, str(item)) for item in rep.status_line(figures)]
+    assert ("fail", "split of clusters of house is off (p < 0.001)") in status
     seen = {check.topic: str(check) for check in rep.checks(of_clusters(900, 600, 0))}["Split of the users"]
     assert seen.endswith("Seen: 60.0 / 40.0 % of the clusters of house.")
 
@@ -170,15 +166,8 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     pytest.importorskip("altair")
 
     def row(name: str, status: str, sentence: str, experiment: str = "b") -> dict[str, Any]:
-        numbers = dict.fromkeys(("observed", "limit", "margin", "metric"))
-        return {
-            "experiment_id": experiment,
-            "segment": "all",
-            "name": name,
-            "status": status,
-            "sentence": sentence,
-            **numbers,
-        }
+        texts = {"experiment_id": experiment, "segment": "all", "name": name, "status": status, "sentence": sentence}
+        return texts | dict.fromkeys(("observed", "limit", "margin", "metric"))
 
     written = [
         row("n_users", "ok", "12 users."),

@@ -13,12 +13,8 @@ from tests.helpers.messages import messages
 NAN = float("nan")
 
 
-OPEN = {
-    "adjusted_ci_low": -0.02,
-    "adjusted_ci_high": 0.12,
-    "adjusted_relative_ci_low": -0.04,
-    "adjusted_relative_ci_high": 0.24,
-}
+OPEN = {"adjusted_ci_low": -0.02, "adjusted_ci_high": 0.12}
+OPEN |= {"adjusted_relative_ci_low": -0.04, "adjusted_relative_ci_high": 0.24}
 """Of a difference that is not shown."""
 PRINTED = {"design": "independent", "test": "welch", "wins": 0, "ties": 0, "losses": 0}
 
@@ -43,11 +39,7 @@ def test_a_metric_without_a_direction_has_no_winner() -> None:
 
 
 def test_segments_are_left_out_and_shown_differences_come_first() -> None:
-    rows = [
-        row(experiment_id="c", better=None, p_adjusted=0.3),
-        row(segment="country=de", experiment_id="d"),
-        row(experiment_id="b"),
-    ]
+    rows = [row(experiment_id="c", better=None, p_adjusted=0.3), row(segment="country=de", experiment_id="d"), row()]
     assert [text.split()[0] for text in verdict_of(rows)] == ["b", "c"]
     assert verdict_of([]) == []
 
@@ -211,12 +203,8 @@ def test_a_terminal_has_at_most_five_lines_before_its_table_with_what_limits_and
 ) -> None:
     further = [row(**PRINTED, metric=metric, role="secondary") for metric in ("ap@5", "rr", "p@5", "r@5")]
     rows = [row(**PRINTED, metric="ndcg@10", role="primary", look=3), *further]
-    starts = (
-        "b beats a on NDCG@10",
-        "This is look 3",
-        "p-values after Holm",
-        "... and 4 more sentences: --details prints them",
-    )
+    last = "... and 4 more sentences: --details prints them"
+    starts = ("b beats a on NDCG@10", "This is look 3", "p-values after Holm", last)
     lines = printed(rows, capsys)
     assert len(lines) == 4 and all(map(str.startswith, lines, starts))
     assert len(printed(rows[:1] + rows[3:], capsys)) == 5
