@@ -8,7 +8,7 @@ their own name: they are ``_list_0``, ``_segment_0``, ... from the first step to
 import json
 import math
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -325,16 +325,16 @@ class Check:
     metric: str | None = None
     fact: str = ""
 
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Check":
-        """The check of a row of the table ``checks``."""
-        ((_, cells),) = typed([row], {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}, {EXPERIMENT: "experiment"})
-        return cls(**cells)
-
     def as_row(self) -> dict[str, Any]:
         """The row of the table ``checks``."""
         cells = vars(self) | {EXPERIMENT: self.experiment}
         return {name: number(cells[name]) if kind == "double" else cells[name] for name, kind in CHECK_COLUMNS.items()}
+
+
+def checks_of(rows: Iterable[Row]) -> list[Check]:
+    """The checks of rows of the table ``checks``."""
+    names = {*CHECK_COLUMNS, "experiment"} - {EXPERIMENT}
+    return [Check(**cells) for _, cells in typed(rows, names, {EXPERIMENT: "experiment"})]
 
 
 def rows_of(checks: Iterable[Check]) -> list[dict[str, Any]]:
@@ -408,6 +408,20 @@ def finite(rows: Iterable[Row]) -> Rows:
     [{'label': 'x', 'mean': None, 'std': 1.0}]
     """
     return [{name: number(cell) if isinstance(cell, float) else cell for name, cell in row.items()} for row in rows]
+
+
+def columns_of(rows: Sequence[Row], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Column -> its cells; None where a row has none.
+
+    >>> columns_of([{"mean": 0.5, "n": 3}, {"mean": 0.25}], ["n", "mean"])
+    {'n': [3, None], 'mean': [0.5, 0.25]}
+    """
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def is_of_segment(row: Row) -> bool:
+    """Whether a row of a table is about a segment, and not about all users."""
+    return bool(row[SEGMENT] != EVERYONE)
 
 
 def typed(rows: Iterable[Row], names: Container[str], renamed: Mapping[str, str] = {}) -> list[tuple[Row, Row]]:

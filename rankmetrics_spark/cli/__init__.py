@@ -97,8 +97,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
         figures = rep.with_examples(spark, figures, sink, log, n)
         return replace(figures, unjudged=unjudged_facts(spark, log or figures.config, figures))
 
-    is_plain = here and not (n or log)
-    figures = rep.figures_of(here, day) if here and is_plain else opts.on_session(choice_for(folder), read)
+    figures = rep.figures_of(here, day) if here and not (n or log) else opts.on_session(choice_for(folder), read)
     if figures.examples and figures.examples.note:
         opts.say.lines(f"warning: {figures.examples.note}")
     _say_report(str(rep.write_page(figures, html)))

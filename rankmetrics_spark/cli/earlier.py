@@ -259,19 +259,17 @@ def summaries(records: Sequence[Row]) -> Rows:
     >>> row["outcome"], row["rows"], row["quarantined"], row["error"]
     ('done', 3, 1, None)
     """
-    lines = []
-    for record in records:
-        rows = record.get("rows", {})
-        line = {
+    return [
+        {
             "run_id": record["run_id"],
             "date": record.get("evaluation_date"),
             **{name: record.get(name) for name in ("started", "outcome")},
             "experiments": len(record["experiments"]) if "experiments" in record else None,
-            "rows": rows.get("in"),
+            "rows": (rows := record.get("rows", {})).get("in"),
             **{name: rows.get(name) for name in ("evaluated", "quarantined")},
             "seconds": rep.seconds_of(record),
             # Rows of earlier versions hide less.
             "error": without_secrets(record.get("error", {}).get("message") or "") or None,
         }
-        lines.append(line)
-    return lines
+        for record in records
+    ]

@@ -231,7 +231,7 @@ class _Output:
             earlier = [self.records[run] for run in sorted(self.records, reverse=True) if run < entry.run_id]
             quality = record["quality"] = gates.rates_without_users(record["quality"], left, stay)
             before = sinks.earlier_quality(earlier, quality["rates"]) if "previous" in quality else {}
-            checks = [sch.Check.of(row.asDict()) for row in eng.few_rows(stored["checks"])]
+            checks = sch.checks_of(row.asDict() for row in eng.few_rows(stored["checks"]))
             context.checks += gates.checks_without_users(checks, quality, left, config.quality.rates, before)
             context.earlier = Earlier.of(store, config)
             written, after = staged_tables(context)

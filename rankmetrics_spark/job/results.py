@@ -301,7 +301,7 @@ class Staged:
         """Put means and comparisons, of all experiments or these, and of the segments of gates, into the record."""
         segments = {sch.EVERYONE, *(gate.segment for gate in self.context.config.every_gate)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
-            rows = sorted(self.rows(table, segments), key=lambda row: row[sch.SEGMENT] != sch.EVERYONE)
+            rows = sorted(self.rows(table, segments), key=sch.is_of_segment)
             rows = [row for row in rows if not arms or row[sch.EXPERIMENT] in arms]
             record.entries[name] = sch.finite(rows[:MOST_KEPT])
         # A plan counts the looks that are published, and these numbers are not.

@@ -13,6 +13,8 @@ from .console import result_rows as result_rows
 from .examples import with_examples as with_examples
 from .figures import Examples as Examples
 from .figures import Figures as Figures
+from .figures import ListedItem as ListedItem
+from .figures import UserChange as UserChange
 from .figures import means_of as means_of
 from .figures import period_means as period_means
 from .figures import seconds_of as seconds_of
@@ -56,7 +58,6 @@ from .payload import payload_of as payload_of
 from .periods import figures_of_days as figures_of_days
 from .periods import figures_of_frames as figures_of_frames
 from .periods import figures_of_output as figures_of_output
-from .periods import figures_of_period as figures_of_period
 from .periods import figures_of_run as figures_of_run
 from .periods import merged_record as merged_record
 from .periods import notes_of_runs as notes_of_runs

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 import altair as alt
@@ -38,13 +39,13 @@ def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
         rows: As ``cutoffs`` of charts.json takes them.
         title: Of the chart.
     """
-    is_one = len({row["cut"] for row in rows}) == 1
+    is_one = len({*map(itemgetter("cut"), rows)}) == 1
     text = titled(json.dumps(charts()["oneCutoff" if is_one else "cutoffs"]))
     for name, colour in LIGHT.items():
         # Only a page has the CSS variables.
         text = text.replace(f"var(--{name})", colour)
     spec = json.loads(text)
-    colours = {row["name"]: row["colour"] for row in rows}
+    colours = dict(map(itemgetter("name", "colour"), rows))
     legend = {"title": None, "orient": "top", "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 300}
     who = {"field": "name", "type": "nominal", "sort": None, "legend": legend | {"labelFontSize": 12}}
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(colours))]

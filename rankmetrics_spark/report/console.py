@@ -44,14 +44,14 @@ def compared_rows(comparisons: DataFrame | sch.Rows | None) -> sch.Rows:
 
     def order(row: sch.Row) -> list[tuple[bool, str]]:
         """As Spark orders: null first, texts by code point, which is also the order of their UTF-8 bytes."""
-        return [(row[name] is not None, row[name] or "") for name in ORDER]
+        return [(cell is not None, cell or "") for cell in map(row.get, ORDER)]
 
     if comparisons is None or isinstance(comparisons, list):
         rows = comparisons or []
     else:
         head = comparisons.orderBy(comparisons[sch.SEGMENT] != sch.EVERYONE, *ORDER).limit(MOST_ROWS)
         rows = [row.asDict() for row in eng.few_rows(head)]
-    return sorted(sorted(rows, key=lambda row: (row[sch.SEGMENT] != sch.EVERYONE, order(row)))[:MOST_ROWS], key=order)
+    return sorted(sorted(sorted(rows, key=order), key=sch.is_of_segment)[:MOST_ROWS], key=order)
 
 
 def grid(
@@ -110,8 +110,8 @@ def title(means: Sequence[figures.Mean]) -> str:
         return f"no {words.UNITS}"
     first, over = means[0], figures.over_what(means)
     by_user = f", errors by {words.UNIT}" if figures.over_lists(means) else ""
-    if first.row.get(sch.PERIOD_FROM):
-        dates = " to ".join(dict.fromkeys((first.row[sch.PERIOD_FROM], first.row[sch.PERIOD_TO])))
+    if period := [*filter(None, map(first.row.get, (sch.PERIOD_FROM, sch.PERIOD_TO)))]:
+        dates = " to ".join(dict.fromkeys(period))
         return f"mean over {over} of {dates}{by_user}; convention {first.convention}"
     return f"mean over {over} ± {figures.level_of(means, 'margin')}{by_user}; convention {first.convention}"
 
@@ -193,13 +193,13 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
 def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
     """One line per row, a block per experiment."""
     result = Table()
-    for name in names:
-        is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
+    for name, cells in sch.columns_of(rows[:1], names).items():
+        is_text = name in _TEXT or any(isinstance(cell, str) for cell in cells)
         side: JustifyMethod = "left" if is_text else "right"
         result.add_column(escape(_short(name)), justify=side, overflow="fold", no_wrap=not is_text)
     for _, block in groupby(rows, key=lambda row: row.get(sch.EXPERIMENT)):
         for row in block:
-            result.add_row(*(as_text(_plain(row[name])) for name in names))
+            result.add_row(*(as_text(_plain(cell)) for cell in map(row.get, names)))
         result.add_section()
     return result
 

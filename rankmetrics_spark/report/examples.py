@@ -1,5 +1,6 @@
 """The users who lost and gained most, with their ranked lists: read once more from the log, for these users only."""
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from rankmetrics_spark import comparison, config as cfg, engines as eng, metrics as mx, road, schemas as sch, sources
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
 from rankmetrics_spark.report import read, story
-from rankmetrics_spark.report.figures import Examples, Figures
+from rankmetrics_spark.report.figures import Examples, Figures, ListedItem, UserChange
 from rankmetrics_spark.words import UNIT, UNITS, counted
 
 #: Users whose lists are read.
@@ -28,7 +29,7 @@ MOST_TOPICS = 200
 MOST_OTHERS = 5
 #: Changes that are read; with more, only those on the metric that decides.
 MOST_ROWS = 20_000
-_PLACE, _N_LIST, _LIST = "_place", "_n_list", "_which"
+_PLACE, _N_LIST, _LIST = "_place", "size", "which"
 KINDS: tuple[Literal["loss", "gain"], ...] = ("loss", "gain")
 
 
@@ -51,29 +52,28 @@ def examples_of(
     if not n or not figures.compared or figures.primary is None or config.assignments:
         return None
     with eng.session_settings(spark, config.spark):
-        users = tables.read("user_metrics")
+        users = tables.of_date("user_metrics", config.evaluation_date)
         if users is None:
             return None
-        section, of_date = sides_of(figures), users.where(F.col(sch.DATE) == config.evaluation_date)
-        table = comparison.UserTable.of(of_date)
+        section, table = sides_of(figures), comparison.UserTable.of(users)
         changes = largest(table, figures, n)
-        chosen = [*dict.fromkeys(row[sch.USER] for row in changes)][:MOST_USERS]
         shown = Examples(
-            changes=[row for row in changes if row[sch.USER] in {*chosen}],
+            changes,
             n_changes=len(changes),
             of_queries=config.source.format == "trec_run",
             baseline=str(section.baseline),
             others=(len(section.candidates), len(figures.experiments) - 1) if len(figures.baselines) > 1 else None,
             is_ahead=section.baseline == story.leader(figures),
         )
-        if not chosen:
+        if not changes:
             is_paired = any(found.design == "paired" for found in figures.compared)
             none = f"The values of all {UNITS} are the same" if is_paired else f"Each {UNIT} has seen one experiment"
             return replace(shown, note=f"{none}, so none has lost or gained.")
         log = Log.of(spark, config)
-        experiments = [str(section.baseline), *dict.fromkeys(row[sch.EXPERIMENT] for row in changes)]
-        lists, missed = log.lists(chosen, experiments), log.missed(chosen)
-        return replace(shown, lists=lists, missed=missed, topics=topics(table, figures))
+        chosen = shown.users[:MOST_USERS]
+        lists, missed = log.lists(chosen, shown.experiments), log.missed(chosen)
+        of_chosen = [change for change in changes if change.user_id in {*chosen}]
+        return replace(shown, changes=of_chosen, lists=lists, missed=missed, topics=topics(table, figures))
 
 
 def with_examples(
@@ -119,9 +119,8 @@ def with_examples(
 
 def changed_since(spark: SparkSession, config: cfg.Config, tables: read.SparkTables, examples: Examples) -> str:
     """How many users have lists that give other values now than the run has stored, in words; empty for none."""
-    users = [*dict.fromkeys(str(row[sch.USER]) for row in examples.changes)]
-    experiments = [examples.baseline, *dict.fromkeys(str(row[sch.EXPERIMENT]) for row in examples.changes)]
-    stored = tables.read("user_metrics")
+    users = examples.users
+    stored = tables.of_date("user_metrics", config.evaluation_date)
     assert stored is not None
     with eng.session_settings(spark, config.spark):
         (impressions, judgements), events = sources.inputs(spark, config), sources.read_events(spark, config.events)
@@ -131,14 +130,9 @@ def changed_since(spark: SparkSession, config: cfg.Config, tables: read.SparkTab
         now = replace(log, rows=log.rows.where(of_users), pools=pools).user_metrics
         names = [sch.N_SHOWN, sch.N_RELEVANT, *(metric.column for metric in config.options.metrics)]
         names = [name for name in names if name in stored.columns and name in now.columns]
-        chosen = of_users & F.col(sch.EXPERIMENT).isin(experiments)
-
-        def values(rows: DataFrame) -> dict[tuple[str, str], list[float | None]]:
-            """Experiment and user -> the values of these columns."""
-            known = eng.few_rows(rows.where(chosen))
-            return {(row[sch.EXPERIMENT], row[sch.USER]): [row[name] for name in names] for row in known}
-
-        before, after = values(stored.where(F.col(sch.DATE) == config.evaluation_date)), values(now)
+        chosen = of_users & F.col(sch.EXPERIMENT).isin(examples.experiments)
+        both = (eng.few_rows(rows.where(chosen).select(sch.EXPERIMENT, sch.USER, *names)) for rows in (stored, now))
+        before, after = ({(experiment, user): cells for experiment, user, *cells in rows} for rows in both)
     changed = {key[1] for key in {*before} | {*after} if not _alike(before.get(key), after.get(key))}
     return f"{len(changed):,} of {counted(len(users))} have other values" if changed else ""
 
@@ -173,34 +167,37 @@ def fitting(table: comparison.UserTable, figures: Figures, n: int) -> comparison
     return replace(table, metrics=tuple(metrics if are_few else metrics[:1]))
 
 
-def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[dict[str, Any]]:
+def _changes(rows: DataFrame, size: str, kind: str = "") -> list[UserChange]:
+    """Rows of ``comparison.user_changes``, with the column that is their size."""
+    columns = rows.limit(MOST_ROWS).select(*UserChange._fields[:-2], size)
+    return [UserChange._make((*row, kind)) for row in eng.few_rows(columns)]
+
+
+def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[UserChange]:
     """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
     table, section = fitting(users, figures, 2 * n), sides_of(figures)
-    rows = [
-        {**row.asDict(), "kind": kind, "size": row[kind]}
-        for kind in KINDS
-        for row in eng.few_rows(comparison.largest_changes(table, section, n, kind).limit(MOST_ROWS))
-    ]
+    of_kinds = [_changes(comparison.largest_changes(table, section, n, kind), kind, kind) for kind in KINDS]
     order = {str(metric): place for place, metric in enumerate(table.metrics)}
     names = {name: place for place, name in enumerate(figures.experiments)}
 
-    def place(row: sch.Row) -> tuple[Any, ...]:
-        metric, experiment = order[row[sch.METRIC]], names.get(row[sch.EXPERIMENT], 0)
-        return metric, experiment, KINDS.index(row["kind"]), -row["size"], row[sch.USER]
+    def place(change: UserChange) -> tuple[Any, ...]:
+        metric, experiment = order[change.metric], names.get(change.experiment_id, 0)
+        return metric, experiment, change.kind != KINDS[0], -change.size, change.user_id
 
-    return sorted(rows, key=place)
+    return sorted(itertools.chain(*of_kinds), key=place)
 
 
-def topics(users: comparison.UserTable, figures: Figures) -> list[dict[str, Any]]:
+def topics(users: comparison.UserTable, figures: Figures) -> list[UserChange]:
     """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
     section = sides_of(figures)
     shown = {str(section.baseline), *section.candidates}
     paired = [each for each in figures.compared if {*each.pair} <= shown and each.design == "paired"]
     if not paired or max(each.n_users for each in paired) > MOST_TOPICS:
         return []
-    rows = eng.few_rows(comparison.user_changes(fitting(users, figures, MOST_TOPICS), section).limit(MOST_ROWS))
-    known = (row.asDict() for row in rows if row["difference"] is not None)
-    return sorted(known, key=lambda row: (row["difference"], row[sch.USER]))
+    changes = _changes(comparison.user_changes(fitting(users, figures, MOST_TOPICS), section), "difference")
+    known = (change for change in changes if change.size is not None)
+    # Of ties, the order of the rows of an engine is not always the same.
+    return sorted(known, key=lambda change: (change.size, change.user_id, change))
 
 
 @dataclass(frozen=True)
@@ -235,8 +232,8 @@ class Log:
             grades = sound.groupBy(sch.USER, sch.ITEM).agg(F.max(road.GRADE).alias(road.GRADE))
         return cls(rows.where(F.col(sch.REJECTED).isNull()), grades, plan.columns, config.convention)
 
-    def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:
-        """The first ranks of the first lists of these users: experiment_id, user_id, list, size, rank, item, grade."""
+    def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[ListedItem]:
+        """The first ranks of the first lists of these users."""
         columns, keys = self.columns, list(self.columns.keys)
         rows = self.rows.where(F.col(sch.USER).isin([*users]) & F.col(sch.EXPERIMENT).isin([*experiments]))
         # Of tied items, the order is that of the convention, else by id, descending.
@@ -244,8 +241,7 @@ class Log:
         order = [F.col(sch.POSITION), *([F.col(sch.ITEM)] if columns.item else [])]
         if columns.by_score:
             score = F.col(sch.SCORE).cast("float") if self.convention.score_precision == 32 else F.col(sch.SCORE)
-            by_position = self.convention.ties == "position" and columns.position
-            tied = [F.col(sch.POSITION).asc_nulls_last()] if by_position else []
+            tied = [F.col(sch.POSITION).asc_nulls_last()] * (self.convention.ties == "position" and columns.position)
             order = [score.desc(), *tied, *([by_item] if columns.item else [])]
         in_list, in_user = Window.partitionBy(*keys), Window.partitionBy(sch.EXPERIMENT, sch.USER)
         place = {
@@ -258,16 +254,16 @@ class Log:
         rank = F.col(_PLACE) if columns.by_score else F.col(sch.POSITION)
         item = F.col(sch.ITEM) if columns.item else F.lit("")
         label = F.concat_ws(", ", *columns.list_columns) if columns.list else F.lit("")
-        top = top.select(sch.EXPERIMENT, sch.USER, label.alias("list"), _LIST, F.col(_N_LIST).alias("size"),
+        top = top.select(sch.EXPERIMENT, sch.USER, label.alias("label"), _LIST, _N_LIST,
                          rank.alias("rank"), item.alias("item"), grade.alias("grade"))  # fmt: skip
         if self.judged is not None and not columns.relevance:
             known = self.judged.withColumnsRenamed({sch.ITEM: "item", road.GRADE: "_judged_grade"})
             top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
-        shown = eng.few_rows(top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item"))
+        ordered = top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item").select(*ListedItem._fields[:-1])
         least = self.convention.relevant_from
-        return [row.asDict() | {"relevant": (row["grade"] or 0) > 0 and row["grade"] >= least} for row in shown]
+        return [ListedItem._make((*row, (row[-1] or 0) > 0 and row[-1] >= least)) for row in eng.few_rows(ordered)]
 
-    def missed(self, users: Sequence[str]) -> list[dict[str, Any]]:
+    def missed(self, users: Sequence[str]) -> list[tuple[str, str, float, int]]:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""
         if self.judged is None or not self.columns.item:
             return []
@@ -278,7 +274,4 @@ class Log:
         size = F.count(F.lit(1)).over(Window.partitionBy(sch.USER))
         left = relevant.join(shown, [sch.USER, sch.ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
         first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(sch.USER, _PLACE)
-        return [
-            {sch.USER: row[sch.USER], "item": row[sch.ITEM], "grade": row[road.GRADE], "n": row["n"]}
-            for row in eng.few_rows(first)
-        ]
+        return [*map(tuple, eng.few_rows(first.select(sch.USER, sch.ITEM, road.GRADE, "n")))]

@@ -3,12 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch, words
 from rankmetrics_spark.report import beside
-
-Row = Mapping[str, Any]
 
 #: Steps in which the values of users are counted.
 STEPS = 20
@@ -22,7 +20,7 @@ class Mean:
         row: The whole row, with None for what is no number; it may have percentiles.
     """
 
-    row: Row = field(repr=False)
+    row: sch.Row = field(repr=False)
     experiment_id: str = ""
     segment: str = sch.EVERYONE
     metric: str = ""
@@ -64,7 +62,7 @@ class Mean:
 MEAN_COLUMNS = [each.name for each in fields(Mean)][1:]
 
 
-def means_of(rows: Iterable[Row]) -> list[Mean]:
+def means_of(rows: Iterable[sch.Row]) -> list[Mean]:
     """Rows of ``experiment_metrics`` as means."""
     return [Mean(row, **cells) for row, cells in sch.typed(rows, MEAN_COLUMNS)]
 
@@ -84,16 +82,44 @@ def level_of(means: Iterable[Mean], what: str) -> str:
     return next((f"{words.percent(each.confidence)} {what}" for each in means if each.confidence), "")
 
 
+class UserChange(NamedTuple):
+    """What a user has of a metric in the baseline and in another experiment.
+
+    ``size`` is how much they lost or gained, as ``kind`` says; without a kind, it is the difference.
+    """
+
+    metric: str
+    experiment_id: str
+    user_id: str
+    value_baseline: float
+    value_candidate: float
+    size: float
+    kind: str = ""
+
+
+class ListedItem(NamedTuple):
+    """An item of the first ranks of a user's list, which is one of several, has a label and so many items."""
+
+    experiment_id: str
+    user_id: str
+    label: str
+    which: int
+    size: int
+    rank: int
+    item: str
+    grade: float | None
+    relevant: bool
+
+
 @dataclass(frozen=True)
 class Examples:
     """What a page shows of single users.
 
     Attributes:
-        changes: Users who lost and gained most: experiment_id, metric, user_id, both values, kind, size; of the metric
-            that decides first.
+        changes: Users who lost and gained most, of the metric that decides first.
         n_changes: How many there are, where some have no lists.
-        lists: First ranks of these users: experiment_id, user_id, list, _which, size, rank, item, grade, relevant.
-        missed: Relevant items that no list shows: user_id, item, grade, n.
+        lists: First ranks of these users.
+        missed: Relevant items that no list shows to a user, with their grades, and how many such items there are.
         topics: The change of every user of both experiments, where they are few.
         of_queries: Whether the users are the queries of a test collection.
         baseline: The experiment whose lists are on the left.
@@ -102,16 +128,26 @@ class Examples:
         note: Why there is nothing to show, in words.
     """
 
-    changes: Sequence[Row]
+    changes: Sequence[UserChange]
     n_changes: int = 0
-    lists: Sequence[Row] = ()
-    missed: Sequence[Row] = ()
-    topics: Sequence[Row] = ()
+    lists: Sequence[ListedItem] = ()
+    missed: Sequence[tuple[str, str, float, int]] = ()
+    topics: Sequence[UserChange] = ()
     of_queries: bool = False
     baseline: str = ""
     others: tuple[int, int] | None = None
     is_ahead: bool = False
     note: str = ""
+
+    @property
+    def users(self) -> list[str]:
+        """Those who lost and gained most."""
+        return [*dict.fromkeys(change.user_id for change in self.changes)]
+
+    @property
+    def experiments(self) -> list[str]:
+        """Those whose lists are shown, the baseline first."""
+        return [self.baseline, *dict.fromkeys(change.experiment_id for change in self.changes)]
 
 
 #: For functions whose texts are about what their figures are about: users, or queries.
@@ -222,22 +258,22 @@ class Figures:
         n_unread: Comparisons of all users that were not read.
     """
 
-    means: Sequence[Row]
-    comparisons: Sequence[Row] = ()
-    users: Sequence[Row] = ()
-    user_changes: Sequence[Row] = ()
-    record: Row = field(default_factory=dict)
-    trend: Sequence[Row] = ()
-    over_time: Sequence[Row] = ()
+    means: Sequence[sch.Row]
+    comparisons: Sequence[sch.Row] = ()
+    users: Sequence[sch.Row] = ()
+    user_changes: Sequence[sch.Row] = ()
+    record: sch.Row = field(default_factory=dict)
+    trend: Sequence[sch.Row] = ()
+    over_time: Sequence[sch.Row] = ()
     no_course: str = ""
-    history: Sequence[Row] = ()
+    history: Sequence[sch.Row] = ()
     n_means: int = 0
     n_comparisons: int = 0
     order: Sequence[str] = ()
     days: cfg.Days | None = None
     outlook: Sequence[str] = ()
     uneven: Sequence[str] = ()
-    checks: Sequence[Row] = ()
+    checks: Sequence[sch.Row] = ()
     examples: Examples | None = None
     of_log: Sequence[sch.Check] = ()
     test: str | None = None
@@ -258,7 +294,7 @@ class Figures:
         return dict(sorted(parts.items(), key=lambda part: fd.NEWS.index(fd.news_of(part[1].found))))
 
     def _of_test(self, name: str) -> "Figures":
-        def own(rows: Iterable[Row]) -> list[Row]:
+        def own(rows: Iterable[sch.Row]) -> list[sch.Row]:
             """The rows of the arms of the test."""
             return [row for row in rows if str(row.get(sch.EXPERIMENT)).startswith(name + sch.NAME_OF_ARM)]
 
@@ -377,9 +413,9 @@ class Figures:
         return (first.period_from, first.period_to) if first and first.period_from and first.period_to else None
 
     @property
-    def config(self) -> Row:
+    def config(self) -> sch.Row:
         """The config of the run, as its record holds it; empty without a record."""
-        config: Row = self.record.get("config") or {}
+        config: sch.Row = self.record.get("config") or {}
         return config
 
     @cached_property
@@ -471,7 +507,7 @@ def range_text(numbers: Iterable[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> Sequence[dict[str, Any]]:
+def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[sch.Row]) -> Sequence[dict[str, Any]]:
     """The means that the comparisons of a period are about, without margins; without a period, ``rows``.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ap", "confidence": 0.95,

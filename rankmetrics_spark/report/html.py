@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, console, overview, payload, sentences, story
-from rankmetrics_spark.report.figures import Examples, Figures, Row, in_words, seconds_of
+from rankmetrics_spark.report.figures import Examples, Figures, UserChange, in_words, seconds_of
 from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, counted, percent, worded
 
 #: Size of a page.
@@ -297,7 +297,7 @@ def block(figures: Figures) -> str:
     if examples is None:
         # How to get this part, on a page of paired users without it.
         return worded(assets.file_text("examples.hint.html"))
-    n_users = len(dict.fromkeys(row[sch.USER] for row in examples.changes))
+    n_users = len(examples.users)
     while True:
         data = assets.as_script(err.every_text(data_of(examples, n_users), err.printable))
         if len(data.encode()) <= MOST_BYTES_OF_LISTS or n_users <= 1:
@@ -321,20 +321,21 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         """Of a text, among all of them."""
         return texts.setdefault(str(text), len(texts))
 
-    users = [*dict.fromkeys(row[sch.USER] for row in examples.changes)][:n_users]
-    changes = [row for row in examples.changes if row[sch.USER] in {*users}]
-    metrics = [*dict.fromkeys(row[sch.METRIC] for row in (*examples.changes, *examples.topics))]
+    def line(change: UserChange) -> list[Any]:
+        metric, experiment, user, *values = change
+        return [metrics.index(metric), place(experiment), place(user), *values]
+
+    users = {*examples.users[:n_users]}
+    metrics = [*dict.fromkeys(change.metric for change in (*examples.changes, *examples.topics))]
     lists: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in examples.lists:
-        if row[sch.USER] in {*users}:
-            of_user = lists.setdefault(f"{place(row[sch.EXPERIMENT])} {place(row[sch.USER])}", {})
-            shown = of_user.setdefault(row["_which"], {"list": place(row["list"]), "size": row["size"], "rows": []})
-            shown["rows"].append([row["rank"], place(row["item"]), sch.number(row["grade"]), int(row["relevant"])])
+    for each in (each for each in examples.lists if each.user_id in users):
+        of_user = lists.setdefault(f"{place(each.experiment_id)} {place(each.user_id)}", {})
+        shown = of_user.setdefault(each.which, {"list": place(each.label), "size": each.size, "rows": []})
+        shown["rows"].append([each.rank, place(each.item), sch.number(each.grade), int(each.relevant)])
     missed: dict[int, dict[str, Any]] = {}
-    for row in examples.missed:
-        if row[sch.USER] in {*users}:
-            left = missed.setdefault(place(row[sch.USER]), {"n": row["n"], "items": []})
-            left["items"].append([place(row["item"]), sch.number(row["grade"])])
+    for user, item, grade, n in examples.missed:
+        if user in users:
+            missed.setdefault(place(user), {"n": n, "items": []})["items"].append([place(item), sch.number(grade)])
     return {
         "baseline": place(examples.baseline),
         "others": examples.others,
@@ -342,15 +343,10 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "note": examples.note,
         "unit": "Query" if examples.of_queries else f"{UNIT:C}",
         "metrics": [{"label": fd.label_of(of), "lower": of.higher_is_better is False} for of in map(mx.parse, metrics)],
-        "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
+        "changes": [line(change) for change in examples.changes if change.user_id in users],
         "total": max(examples.n_changes, len(examples.changes)),
-        "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],
+        "topics": [line(topic)[:-1] for topic in examples.topics],
         "lists": {key: [*of_user.values()] for key, of_user in lists.items()},
         "missed": missed,
         "texts": [*texts],
     }
-
-
-def _key(row: Row, metrics: Sequence[str], place: Any) -> list[Any]:
-    return [metrics.index(row[sch.METRIC]), place(row[sch.EXPERIMENT]), place(row[sch.USER]),
-            row["value_baseline"], row["value_candidate"]]  # fmt: skip

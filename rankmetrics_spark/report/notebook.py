@@ -168,7 +168,8 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     colours = dict.fromkeys(order, assets.LIGHT["faint"])
     colours |= {figures.only_baseline: assets.LIGHT["ink"]} if figures.only_baseline else {}
     colours |= {better: assets.LIGHT["accent"]} if better else {}
-    rows = [
+    means = sorted(figures.everyone, key=lambda mean: (mx.cut_of(by_name[mean.metric]), order[mean.experiment_id]))
+    return [
         {
             "cut": by_name[mean.metric].cut or "all",
             "place": order[mean.experiment_id],
@@ -182,10 +183,9 @@ def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
             "interval": "-" if mean.ci_low is None else f"{mean.ci_low:.4f} to {mean.ci_high:.4f}",
             "users": f"{mean.n_users:,}",
         }
-        for mean in figures.everyone
+        for mean in means
         if mean.metric in chosen and mean.mean is not None
     ]
-    return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 
 
 # ---- MLflow

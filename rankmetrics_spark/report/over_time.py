@@ -12,13 +12,12 @@ def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
     """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
     rows = []
     for found in fd.of_all(fd.findings(comparisons)):
-        looks = found.looks
-        valid_at = "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
+        looks = {None: "a single look", "any": "every look"}.get(found.looks, "the look of its day")
         kind = "cumulative" if found.period_from else "day"
-        label = {"kind": kind, "label": str(found.evaluation_date), "day_number": None, "valid_at": valid_at}
+        label = {"kind": kind, "label": str(found.evaluation_date), "day_number": None, "valid_at": looks}
         rows.append({name: found.shown_row.get(name) for name in _OF_DIFFERENCE} | label)
     names = (sch.EXPERIMENT, sch.BASELINE, sch.METRIC, "label")
-    return sorted(rows, key=lambda row: [str(row[name]) for name in names])
+    return sorted(rows, key=lambda row: [*map(str, map(row.get, names))])
 
 
 def left_out(section: cfg.Comparison) -> str:

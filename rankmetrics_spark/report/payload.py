@@ -11,10 +11,11 @@ from typing import Any
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, beside, story
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, over_lists
+from rankmetrics_spark.report.figures import STEPS, Figures, over_lists
 from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
 
-Table = dict[str, list[Any]]
+#: Column of names -> place of each name.
+Index = Mapping[str, Mapping[str, int]]
 
 
 def payload_of(figures: Figures, most: int | None = None, digits: int | None = None) -> dict[str, Any]:
@@ -26,19 +27,16 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         digits: Of the numbers of segments; None for all.
     """
     part = figures if most is None else shortened(figures, most)
-    map_rows = _map_rows(figures)[: None if most is None else 5 * most]
+    on_map, over_time = _on_map(figures)[: None if most is None else 5 * most], fd.findings(part.over_time)
     experiments, metrics = figures.experiments, _metrics(figures)
-    names = {mean.segment for mean in part.averages} | {found.segment for found in part.found}
-    names |= {row[sch.SEGMENT] for row in map_rows}
+    names = {each.segment for rows in (part.averages, part.found, on_map) for each in rows}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
-    of_metrics = _places(metric["name"] for metric in metrics)
-    index = {sch.EXPERIMENT: _places(experiments), sch.METRIC: of_metrics, sch.SEGMENT: _places(segments)}
-    index[sch.BASELINE] = index[sch.EXPERIMENT]
+    index = {sch.EXPERIMENT: _places(experiments), sch.SEGMENT: _places(segments)}
+    index |= {sch.BASELINE: index[sch.EXPERIMENT], sch.METRIC: _places(metric["name"] for metric in metrics)}
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
     order = (sch.FAIL, sch.WARN, sch.OK, sch.NOT_CHECKED)
-    checks = sorted(map(sch.Check.of, figures.checks), key=lambda check: order.index(check.status))
-    rows = sch.rows_of(checks[:MOST_CHECKS])
+    checks = sorted(sch.checks_of(figures.checks), key=lambda check: order.index(check.status))
     return {
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
@@ -62,32 +60,32 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "compared": _table([found.shown_row for found in part.found], index, "compared", digits)
         | {"state": [found.state for found in part.found], "said": p_texts},
         **_further(figures, index),
-        "map": _table(map_rows, index, "map"),
-        "checks": {name: [row[name] for row in rows] for name in sch.CHECK_COLUMNS},
+        "map": _table([*map(_place_on_map, on_map)], index, "map"),
+        "checks": sch.columns_of(sch.rows_of(checks[:MOST_CHECKS]), sch.CHECK_COLUMNS),
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, "users"),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, "userChanges"),
         "trend": _table(part.trend, index, "trend"),
-        "overTime": _table([found.shown_row for found in fd.findings(part.over_time)], index, "overTime"),
-        "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
+        "overTime": _table([found.shown_row for found in over_time], index, "overTime"),
+        "validOverTime": next(filter(None, map(_valid_over_time, over_time)), ""),
         "alerts": bad_days(figures),
     }
 
 
-def _map_rows(figures: Figures) -> list[Row]:
-    """The metric that decides by segment and candidate, as the map draws it, the largest segments first."""
+def _on_map(figures: Figures) -> list[fd.Finding]:
+    """The metric that decides by segment and candidate, the largest segments first."""
     size = Counter[str]()
     chosen = [each for each in figures.found if figures.decides(each) and not each.is_of_all and figures.only_baseline]
     for each in chosen:
         size[each.segment] += each.n_users
-    return [
-        {
-            **{sch.EXPERIMENT: each.candidate, sch.SEGMENT: each.segment, "n": each.n_users, "state": each.state},
-            "x": _rounded((each.shown_share if each.is_percentage else each.shown).value, 4),
-            "percent": int(each.is_percentage),
-        }
-        for each in sorted(chosen, key=lambda each: (-size[each.segment], each.segment))
-    ]
+    return sorted(chosen, key=lambda each: (-size[each.segment], each.segment))
+
+
+def _place_on_map(each: fd.Finding) -> sch.Row:
+    """A segment and a candidate, as the map draws them."""
+    x = _rounded((each.shown_share if each.is_percentage else each.shown).value, 4)
+    names = {sch.EXPERIMENT: each.candidate, sch.SEGMENT: each.segment, "state": each.state}
+    return names | {"n": each.n_users, "x": x, "percent": int(each.is_percentage)}
 
 
 def _totals(figures: Figures) -> dict[str, int]:
@@ -100,8 +98,8 @@ def _totals(figures: Figures) -> dict[str, int]:
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
         "pairs": sum(map(figures.decides, figures.compared)),
         "further": n_compared,
-        "users": len({(row[sch.EXPERIMENT], row[sch.METRIC]) for row in figures.users}),
-        "userChanges": len({(row[sch.EXPERIMENT], row[sch.BASELINE], row[sch.METRIC]) for row in figures.user_changes}),
+        "users": len({*map(_key, figures.users)}),
+        "userChanges": len({*map(_key, figures.user_changes)}),
         "checks": len(figures.checks),
         "trend": len(figures.trend),
         "overTime": len(figures.over_time),
@@ -127,7 +125,7 @@ def shortened(figures: Figures, most: int) -> Figures:
         names = {each.candidate, each.baseline or each.candidate}
         return not figures.decides(each), max(order.get(name, len(order)) for name in names)
 
-    def first(found: Sequence[fd.Finding], is_kept: Callable[[fd.Finding], bool]) -> list[Row]:
+    def first(found: Sequence[fd.Finding], is_kept: Callable[[fd.Finding], bool]) -> list[sch.Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""
 
         def key(each: fd.Finding) -> tuple[Any, ...]:
@@ -138,7 +136,7 @@ def shortened(figures: Figures, most: int) -> Figures:
         n_kept = sum(each.is_of_all and is_kept(each) for each in found)
         return [each.row for each in sorted(found, key=key)[: max(most, n_kept)]]
 
-    def series(rows: Sequence[Row], limit: int, is_kept: Callable[[fd.Finding], bool]) -> list[Row]:
+    def series(rows: Sequence[sch.Row], limit: int, is_kept: Callable[[fd.Finding], bool]) -> list[sch.Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
         found = fd.findings(rows)
         groups = fd.grouped(sorted(found, key=rank), lambda each: (each.candidate, each.metric))
@@ -172,7 +170,7 @@ MOST_FURTHER = 400
 MOST_CHECKS = 300
 
 
-def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def _further(figures: Figures, index: Index) -> dict[str, Any]:
     """What the differences count, and their further tests over all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
     names = [name for column in _FURTHER for name in column["keys"]]
@@ -184,12 +182,13 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     power = next((f" ({percent(each.power)} power)" for each in figures.compared if each.power), "")
     # Means are always over users.
     units = "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
-    known = {"units": units, "power": power}
     chosen = [column for column in _FURTHER if {*column["keys"]} <= held]
-    columns = [column | {"title": worded(column["title"]).format(**known)} for column in chosen]
+    titles = worded("\n".join(column["title"] for column in chosen)).format(units=units, power=power).split("\n")
+    columns = [column | {"title": title} for column, title in zip(chosen, titles, strict=False)]
     shown = [name for column in columns for name in column["keys"]]
-    keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
-    values = {name: [_rounded(row.get(name)) for row in rows] for name in shown}
+    cells = sch.columns_of(rows, (*KEYS.values(), *shown))
+    keys = {short: [index[name].get(cell, -1) for cell in cells[name]] for short, name in KEYS.items()}
+    values = {name: [*map(_rounded, cells[name])] for name in shown}
     return {"units": units, "furtherColumns": columns, "further": keys | values}
 
 
@@ -203,7 +202,12 @@ def _rounded(value: Any, digits: int = 6) -> Any:
     return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
 
 
-def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
+def _key(row: sch.Row) -> tuple[Any, ...]:
+    """What a row of users is about: experiment, baseline and metric."""
+    return tuple(map(row.get, KEYS.values()))
+
+
+def _histograms(rows: Iterable[sch.Row], steps: range) -> list[sch.Row]:
     """One row per experiment, baseline and metric, with the users of every step.
 
     >>> row = {"experiment_id": "a", "metric": "ap", "step": 1, "low": 0.0, "high": 1.0, "users": 5}
@@ -212,20 +216,18 @@ def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
     """
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
-        key = row[sch.EXPERIMENT], row.get(sch.BASELINE), row[sch.METRIC]
-        group = groups.setdefault(key, {**row, "counts": [0] * len(steps)})
+        group = groups.setdefault(_key(row), {**row, "counts": [0] * len(steps)})
         group["counts"][row["step"] - steps.start] += row["users"]
     return [*groups.values()]
 
 
 def _metrics(figures: Figures) -> list[dict[str, Any]]:
-    roles = {found.metric: found.role for found in figures.compared}
-    metrics = []
+    roles, metrics = {found.metric: found.role for found in figures.compared}, []
     for metric in figures.metrics:
         name, label, is_better = str(metric), fd.label_of(metric), metric.higher_is_better
         names = {"name": name, "label": label, "family": label.partition("@")[0], "cut": metric.cut}
-        lower = is_better is False
-        metrics.append({**names, "direction": mx.DIRECTIONS[is_better], "lower": lower, "role": roles.get(name)})
+        words = {"direction": mx.DIRECTIONS[is_better], "lower": is_better is False, "role": roles.get(name)}
+        metrics.append(names | words)
     return metrics
 
 
@@ -233,10 +235,10 @@ def _places(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], table: str, digits: int | None = None) -> Table:
-    listed = sch.finite([row for row in rows if all(row[key] in index[key] for key in index if key in row)])
+def _table(rows: Sequence[sch.Row], index: Index, table: str, digits: int | None = None) -> dict[str, list[Any]]:
+    listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
 
-    def cell(row: Row, name: str) -> Any:
+    def cell(row: sch.Row, name: str) -> Any:
         """As it is, or that of a segment with fewer digits."""
         value = _cell(row[name], index.get(name))
         return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
@@ -248,7 +250,10 @@ def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], table: s
 def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
     if index is not None:
         return index[value]
-    return value if value is None or isinstance(value, (int, float, list)) else str(value)
+    if isinstance(value, float):
+        # JSON has neither NaN nor infinities.
+        return value if abs(value) < float("inf") else None
+    return value if value is None or isinstance(value, (int, list)) else str(value)
 
 
 def bad_days(figures: Figures) -> list[dict[str, str]]:
@@ -272,14 +277,13 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
     return sorted(days, key=lambda day: (day["date"], day["state"]))
 
 
-def _valid_over_time(row: Row) -> str:
+def _valid_over_time(found: fd.Finding) -> str:
     """The looks that the interval up to a day holds for; empty for a day by itself.
 
-    >>> _valid_over_time({"kind": "cumulative", "valid_at": "every look"}), _valid_over_time({"kind": "day"})
+    >>> _valid_over_time(fd.Finding({"valid_at": "every look"}, kind="cumulative")), _valid_over_time(fd.Finding({}))
     ('valid at every look', '')
-    >>> _valid_over_time({"kind": "cumulative", "valid_at": "a single look"})
+    >>> _valid_over_time(fd.Finding({"valid_at": "a single look"}, kind="cumulative"))
     'each valid at a single look'
     """
-    looks = row.get("valid_at") or "a single look"
-    each = "each " if looks == "a single look" else ""
-    return f"{each}valid at {looks}" if row["kind"] == "cumulative" else ""
+    looks = found.row.get("valid_at") or "a single look"
+    return f"{'each ' * (looks == 'a single look')}valid at {looks}" if found.kind == "cumulative" else ""

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
@@ -24,60 +24,38 @@ from rankmetrics_spark.words import about
 MOST_ROWS_OF_FRAMES = 10_000
 
 Records = Sequence[sch.Row]
+#: The first date, and the last one; by default the last one that is published.
+Period = tuple[str, str | None]
 
 
-@dataclass(frozen=True)
-class PeriodTables(read.SparkTables):
-    """The tables of an output, with the users of a period instead of those of a date.
-
-    Attributes:
-        period_users: One row per experiment and user.
-        date: The date whose run may have published the comparisons of the period.
-    """
-
-    period_users: DataFrame
-    date: str
-
-    def _of_date(self, table: str, date: str) -> DataFrame | None:
-        return self.period_users if table == "user_metrics" else super()._of_date(table, date)
-
-
-def figures_of_period(
-    spark: SparkSession, sink: cfg.Sink, first: str, last: str | None = None, date: str | None = None
-) -> Figures:
+def _of_period(tables: read.SparkTables, first: str, last: str | None, date: str | None) -> Figures:
     """What a report of a period shows; means and comparisons are computed as the newest run of its days was asked to.
 
     Args:
-        spark: The session.
-        sink: Where the runs wrote.
+        tables: Of the output.
         first: The first date.
         last: The last date; by default the last one that is published.
         date: The date whose run may have published the comparisons of the period; by default its last day.
-
-    Raises:
-        ConfigError: A date is none, or the first is after the last.
-        InputError: Nothing is there, or the dates follow different conventions.
     """
-    tables = read.spark_tables(spark, sink)
     users = tables.read("user_metrics")
     if users is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     if sch.TEST_NAME in users.columns:
         raise InputError(assets.said("tests_without_page", tables=tables))
-    days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
-    all_records, pointers = [*tables.records()], tables.pointers()
-    records = [record for date in days.dates if (record := record_of_date(all_records, date, pointers.get(date)))]
+    published, all_records = tables.dates(), [*tables.records()]
+    days = comparison.published_days(users, first, last or max(*published, first), "--from")
+    records = [record for day in days.dates if (record := record_of_date(all_records, day, tables.known.get(day)))]
     # Each query reads the days again: serverless compute refuses to keep rows.
-    state = comparison.State.of(users, days, pointers, tables.store.days)
-    of_period = PeriodTables(tables.store, comparison.period_rows(users, days, state=state), date or days.last)
-    is_newest = days.dates[-1] == max(tables.dates())
-    newest = {str(record.get(sch.DATE)): record for record in all_records}
-    dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]
-    return _figures(of_period, users, days, records, [newest[date] for date in dates][-read.MOST_DATES :])
+    state = comparison.State.of(users, days, tables.known, tables.store.days)
+    of_period = replace(tables, period_users=comparison.period_rows(users, days, state=state))
+    end = None if days.dates[-1] == max(published) else days.last
+    newest = read.newest_of(all_records).items()
+    history = [record for day, record in newest if days.first <= day <= (end or day)][-read.MOST_DATES :]
+    return _figures(of_period, users, days, records, history, date or days.last)
 
 
 def figures_of_output(
-    spark: SparkSession, sink: cfg.Sink, date: str | None, period: tuple[str, str | None] | None = None
+    spark: SparkSession, sink: cfg.Sink, date: str | None, period: Period | None = None, here: read.Tables | None = None
 ) -> Figures:
     """What a report of an output shows: of a period, or of a date, whose run may have compared a period.
 
@@ -85,15 +63,19 @@ def figures_of_output(
         spark: The session.
         sink: Where the runs wrote.
         date: The date; by default the newest.
-        period: The first date of the period, and the last one, by default the last one that is published.
+        period: The dates of the period.
+        here: The tables, where they are open.
 
     Raises:
         ConfigError: A date is none, or the first is after the last.
         InputError: Nothing is there, or the dates follow different conventions.
     """
-    tables = read.spark_tables(spark, sink)
+    tables = here or read.spark_tables(spark, sink)
     chosen = period or period_of(tables, date)
-    return figures_of_period(spark, sink, *chosen, date) if chosen else read.figures_of(tables, date)
+    if not chosen:
+        return read.figures_of(tables, date)
+    by_spark = tables if isinstance(tables, read.SparkTables) else read.spark_tables(spark, sink)
+    return _of_period(by_spark, *chosen, date)
 
 
 def figures_of_days(
@@ -113,17 +95,10 @@ def figures_of_days(
     dates = [date for date in every if (first or date) <= date <= (last or date)][-read.MOST_DATES :]
     if not dates:
         raise InputError(f"--each: {unpublished(first or last or '', every)}")
-    newest = {str(record.get(sch.DATE)): record for record in tables.records()}
-    others = [date for date in sorted(newest, reverse=True) if (first or dates[0]) <= date <= (last or date)]
-    failed = {date: newest[date].get("error") for date in others if date not in every}
-    lost = {date: str(error["message"]) for date, error in failed.items() if error}
-
-    def of_day(date: str) -> Figures:
-        """As ``--date`` shows them."""
-        by_arrow = here is not None and period_of(here, date) is None
-        return read.figures_of(here, date) if here and by_arrow else figures_of_output(spark, sink, date)
-
-    return {date: of_day(date) for date in dates[::-1]}, lost
+    errors = {day: record.get("error") for day, record in read.newest_of(tables.records()).items() if day not in every}
+    start = first or dates[0]
+    lost = {day: str(why["message"]) for day, why in reversed(errors.items()) if why and start <= day <= (last or day)}
+    return {date: figures_of_output(spark, sink, date, here=tables) for date in dates[::-1]}, lost
 
 
 def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
@@ -139,19 +114,22 @@ def period_of(tables: read.Tables, date: str | None) -> tuple[str, str] | None:
 def figures_of_run(spark: SparkSession, config: cfg.Config, record: sch.Row) -> Figures:
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
     date, period = config.evaluation_date, record.get("period")
+    by_spark = read.spark_tables(spark, config.sink, "sink")
     if period is not None:
-        figures = figures_of_period(spark, config.sink, period[sch.PERIOD_FROM], period[sch.PERIOD_TO], date)
+        figures = _of_period(by_spark, period[sch.PERIOD_FROM], period[sch.PERIOD_TO], date)
     else:
         # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
         remote = "connect" in type(spark).__module__
         path = None if remote or config.sink.format != "parquet" else config.sink.path
         tables = read.local_tables(path) if path else None
-        figures = read.figures_of(tables or read.spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
-    return replace(figures, examples=examples_of(spark, config, figures, read.spark_tables(spark, config.sink, "sink")))
+        figures = read.figures_of(tables or by_spark, date, "evaluation_date")
+    return replace(figures, examples=examples_of(spark, config, figures, by_spark))
 
 
-@about(lambda tables, users, days, records, history: Figures((), record=merged_record(records)).unit)
-def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Records, history: Records) -> Figures:
+@about(lambda tables, users, days, records, *_: Figures((), record=merged_record(records)).unit)
+def _figures(
+    tables: read.SparkTables, users: DataFrame, days: cfg.Days, records: Records, history: Records, date: str
+) -> Figures:
     record = merged_record(records)
     config = record.get("config") or {}
     # The period of the run is that of the page, and not asked for twice.
@@ -162,20 +140,20 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     before = _before(users, section, days)
     if section.cuped and before is None:
         section = replace(section, cuped=None, covariates=())
+    assert tables.period_users is not None
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
-    pointers = tables.pointers()
-    table = comparison.without_unstored(table, pointers, days.dates)
+    table = comparison.without_unstored(table, tables.known, days.dates)
     of_days = comparison.days_of_experiments(users, days, table.metrics)
-    table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], pointers, days.first))
+    table = replace(table, days=days, of_days=of_days, looks=History.before(days.dates[-1], tables.known, days.first))
     over_lists = section.mean_over == "lists"
     sums = road.sums_of_users(table.rows, road.Summands(table.metrics, table.segments, over_lists=over_lists))
     # The columns of the convention are those of the record; nothing here reads them.
     averages = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
     means = eng.few_rows(comparison.with_cluster_intervals(averages, table, section))
-    compared, outdated = _published(tables, days)
+    compared, outdated = _published(tables, date, days)
     # The run that compared these days has checked the gates; a least mean is that of its day alone.
-    stored = tables.checks(tables.date) if compared and config.get("gates") else []
-    ends = dict.fromkeys(trust.GATES, "") | {"min": f", on {tables.date} alone"}
+    stored = tables.checks(date) if compared and config.get("gates") else []
+    ends = dict.fromkeys(trust.GATES, "") | {"min": f", on {date} alone"}
     of_gates = [replace(each, sentence=each.sentence + ends[each.name]) for each in stored if each.name in ends]
     if section.is_requested and not compared:
         compared = [row.asDict() for row in eng.few_rows(comparison.comparisons(table, section))]
@@ -189,7 +167,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
         n_comparisons=len(compared),
         days=days,
         uneven=[
-            *comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
+            *comparison.uneven_columns(table.metrics, segments, tables.known, days.dates),
             *comparison.changed_settings({str(each.get(sch.DATE)): each.get("config") or {} for each in records}),
             *([outdated] if outdated and not section.is_requested else []),
         ],
@@ -199,7 +177,7 @@ def _figures(tables: PeriodTables, users: DataFrame, days: cfg.Days, records: Re
     draft = read.with_users(tables, days.last, draft)
     if len(days.dates) == 1:
         return draft
-    of_all = [dict(found.row) for found in draft.compared]
+    of_all = [found.row for found in draft.compared]
     draft = replace(draft, outlook=outlook_of(of_all, users, days, section, draft.metrics))
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
@@ -258,7 +236,7 @@ def notes_of_runs(records: Records, pointers: Pointers, dates: Sequence[str], se
 
 
 def _over_time(
-    tables: PeriodTables, users: DataFrame, days: cfg.Days, section: cfg.Comparison, draft: Figures
+    tables: read.SparkTables, users: DataFrame, days: cfg.Days, section: cfg.Comparison, draft: Figures
 ) -> list[dict[str, Any]]:
     """Rows of ``effect_over_time``: of the metric that decides alone, and of the best candidates, if all are too many.
 
@@ -281,19 +259,16 @@ def _over_time(
         if section.pairs == "all" or not best:
             return []
         section = replace(section, candidates=tuple(best))
-    rows = eng.few_rows(comparison.development(table, section, (days.first, days.last)))
-    return [row.asDict() for row in rows]
+    return [row.asDict() for row in eng.few_rows(comparison.development(table, section, (days.first, days.last)))]
 
 
-def _published(tables: PeriodTables, days: cfg.Days) -> tuple[list[dict[str, Any]], str]:
+def _published(tables: read.SparkTables, date: str, days: cfg.Days) -> tuple[list[dict[str, Any]], str]:
     """The comparisons of this period as a run has published them, and why there are none that hold, in words."""
-    rows, pointers = tables.rows("comparisons", tables.date, read.MOST_ROWS), tables.pointers()
-    found = fd.findings(rows)
-    if {(each.period_from, each.period_to, each.n_days) for each in found} != {
-        (days.first, days.last, len(days.dates))
-    }:
+    rows = tables.rows("comparisons", date, read.MOST_ROWS)
+    found, of_days = fd.findings(rows), (days.first, days.last, len(days.dates))
+    if {(each.period_from, each.period_to, each.n_days) for each in found} != {of_days}:
         return [], ""
-    if parted(rows, pointers)[1] or not compared_as_now(pointers, tables.date, days.dates):
+    if parted(rows, tables.known)[1] or not compared_as_now(tables.known, date, days.dates):
         baseline, period = shlex.quote(found[0].baseline), f"--from {days.first} --to {days.last}"
         return [], assets.said("replaced_since", baseline=baseline, period=period)
     return rows, ""
@@ -301,10 +276,9 @@ def _published(tables: PeriodTables, days: cfg.Days) -> tuple[list[dict[str, Any
 
 def _before(users: DataFrame, section: cfg.Comparison, days: cfg.Days) -> DataFrame | str | None:
     """The earlier values for CUPED; None where they are of a date of the period itself."""
-    if section.cuped is None or section.cuped.date is None:
-        return section.cuped.column if section.cuped else None
-    date = section.cuped.date
-    return users.where(F.col(sch.DATE) == date) if date is not None and date < days.first else None
+    if (cuped := section.cuped) is None or cuped.date is None:
+        return cuped.column if cuped else None
+    return users.where(F.col(sch.DATE) == cuped.date) if cuped.date < days.first else None
 
 
 def merged_record(records: Records) -> dict[str, Any]:
@@ -355,6 +329,6 @@ def shown_rows(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     parts = Window.partitionBy(everyone)
     place = F.row_number().over(parts.orderBy(F.col(sch.N_USERS).desc(), *keys))
     places = table.withColumns({"_place": place, "_size": F.count(F.lit(1)).over(parts)})
-    rows = [read.plain(row) for row in eng.few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
-    size = sum({row[sch.SEGMENT] == sch.EVERYONE: row["_size"] for row in rows}.values())
-    return [{name: row[name] for name in table.columns} for row in rows], size
+    shown = places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)).drop("_place")
+    rows = [read.plain(row) for row in eng.few_rows(shown)]
+    return rows, sum({sch.is_of_segment(row): row.pop("_size") for row in rows}.values())

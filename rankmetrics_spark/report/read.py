@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from rankmetrics_spark.report.over_time import difference_rows
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
     """Read what a report shows."""
-    return sinks.settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), known, date, place))
+    return sinks.settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), date, place))
 
 
-def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: str | None, place: str) -> Figures:
-    """What a report shows by these pointers."""
-    dates = tables.dates()
+def _figures(tables: Tables, requested_date: str | None, place: str) -> Figures:
+    """What a report shows by the pointers that are known."""
+    dates, pointers = tables.dates(), tables.known
     if not dates:
         raise InputError(f"'{tables.name}' holds nothing that is published; allowed: the output of a run that ended")
     date = requested_date or max(dates)
@@ -34,14 +35,13 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
         raise InputError(f"{place}: {unpublished(date, dates)}")
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
-    newest = {str(record.get(sch.DATE)): record for record in records}
     checks = tables.checks(date)
     compared, replaced = reruns.parted(tables.rows("comparisons", date, MOST_ROWS), pointers)
     draft = Figures(
         means=means,
         comparisons=compared,
         record=reruns.record_of_date(records, date, pointers.get(date)),
-        history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
+        history=[*newest_of(records).values()][-MOST_DATES:],
         n_means=tables.size("experiment_metrics", date),
         n_comparisons=tables.size("comparisons", date) - len(replaced),
     )
@@ -65,6 +65,11 @@ def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
     users = tables.users(date, edges, metrics, figures.experiments[:MOST_EXPERIMENTS])
     changes = tables.changes(date, edges, metrics, histograms.paired_of(figures))
     return replace(figures, users=users, user_changes=changes)
+
+
+def newest_of(records: Iterable[sch.Row]) -> dict[str, sch.Row]:
+    """Date -> the record of its newest run, by date; the records are the oldest first."""
+    return dict(sorted({str(record.get(sch.DATE)): record for record in records}.items()))
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -97,7 +102,7 @@ def spark_tables(spark: SparkSession, sink: cfg.Sink, place: str = "--input") ->
     store = sinks.store_of(spark, sink, "report")
     if not store.exists("experiment_metrics"):
         raise InputError(assets.said("no_output", place=place, path=store.path))
-    return SparkTables(store)
+    return SparkTables(store, store.pointers())
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class FolderTables:
                         named = ((str(name), date, part) for name, part in parts)
                         yield from (part for part in named if experiments is None or part[0] in experiments)
 
-    def rows(self, table: str, date: str, most: int) -> Rows:
+    def rows(self, table: str, date: str, most: int) -> sch.Rows:
         """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
         return everyone_and_largest([*self._read(table, [date])], most)
 
@@ -167,9 +172,9 @@ class FolderTables:
     def checks(self, date: str) -> list[sch.Check]:
         """What was checked; nothing where an earlier version has published the date."""
         # The names of the files are random.
-        return sorted(map(sch.Check.of, self._read("checks", [date])), key=lambda check: str(check.experiment))
+        return sorted(sch.checks_of(self._read("checks", [date])), key=lambda check: str(check.experiment))
 
-    def of_all(self, table: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+    def of_all(self, table: str, dates: Sequence[str], experiments: Sequence[str]) -> sch.Rows:
         """The rows of all users on these dates."""
         return [*self._read(table, dates, {*experiments})]
 
@@ -177,9 +182,8 @@ class FolderTables:
         """Lowest and highest value of users."""
         ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
-            if len(values):
-                low, high = ends.get(name, (0.0, 0.0))
-                ends[name] = (min(low, float(values.min())), max(high, float(values.max())))
+            low, high = ends.get(name, (0.0, 0.0))
+            ends[name] = float(values.min(initial=low)), float(values.max(initial=high))
         return ends
 
     def _values(self, date: str, metrics: fd.Metrics, experiments: Names = None) -> Iterable[tuple[str, str, Any]]:
@@ -191,7 +195,7 @@ class FolderTables:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
 
-    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
         """Users per (experiment_id, metric, step)."""
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
@@ -199,7 +203,7 @@ class FolderTables:
         steps = ((*key, step - 1, int(n)) for key, numbers in counts.items() for step, n in enumerate(numbers) if n)
         return [histograms.step_row(*step, edges) for step in steps]
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> sch.Rows:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
@@ -218,10 +222,14 @@ class SparkTables:
     """Tables that Spark reads: on another file system, or in a catalog.
 
     Attributes:
-        store: Where the runs wrote.
+        store: Where the runs wrote; each read of it follows the pointers of its own time.
+        known: Date -> its pointer, of one time.
+        period_users: The users of a period, which are read in place of those of a date: a row per experiment and user.
     """
 
     store: sinks.Store
+    known: Mapping[str, Pointer]
+    period_users: DataFrame | None = None
 
     def read(self, table: str) -> DataFrame | None:
         return self.store.existing(table)
@@ -234,16 +242,15 @@ class SparkTables:
         return self.store.pointers()
 
     def at(self, known: Mapping[str, Pointer]) -> SparkTables:
-        # Each read of the store follows the pointers itself.
-        return self
+        return replace(self, known=known)
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
         rows = [] if table is None else eng.few_rows(table.select(sch.DATE).distinct())
-        return sorted({*self.pointers(), *(str(row[0]) for row in rows)})
+        return sorted({*self.known, *(str(date) for (date,) in rows)})
 
-    def rows(self, table: str, date: str, most: int) -> Rows:
-        of_date = self._of_date(table, date)
+    def rows(self, table: str, date: str, most: int) -> sch.Rows:
+        of_date = self.of_date(table, date)
         if of_date is None:
             return []
         of_segment = F.col(sch.SEGMENT) != sch.EVERYONE
@@ -253,20 +260,23 @@ class SparkTables:
         rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in eng.few_rows(part)]
         return everyone_and_largest(rows, most)
 
-    def _of_date(self, table: str, date: str) -> DataFrame | None:
+    def of_date(self, table: str, date: str) -> DataFrame | None:
+        """The rows of a table; None where there is no such table."""
+        if table == "user_metrics" and self.period_users is not None:
+            return self.period_users
         rows = self.read(table)
         return None if rows is None else rows.where(F.col(sch.DATE) == date)
 
     def size(self, table: str, date: str) -> int:
-        rows = self._of_date(table, date)
+        rows = self.of_date(table, date)
         return 0 if rows is None else rows.count()
 
     def checks(self, date: str) -> list[sch.Check]:
-        rows = self._of_date("checks", date)
-        found = [] if rows is None else [sch.Check.of(row.asDict()) for row in eng.few_rows(rows.limit(MOST_ROWS))]
-        return sorted(found, key=lambda check: str(check.experiment))
+        rows = self.of_date("checks", date)
+        found = [] if rows is None else eng.few_rows(rows.limit(MOST_ROWS))
+        return sorted(sch.checks_of(row.asDict() for row in found), key=lambda check: str(check.experiment))
 
-    def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+    def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> sch.Rows:
         """The rows of all users on these dates."""
         table = self.read(name)
         if table is None:
@@ -274,40 +284,38 @@ class SparkTables:
         is_chosen = F.col(sch.DATE).isin([*dates]) & F.col(sch.EXPERIMENT).isin([*experiments])
         rows = table.where((F.col(sch.SEGMENT) == sch.EVERYONE) & is_chosen)
         newest = eng.few_rows(rows.orderBy(F.col(sch.DATE).desc(), sch.EXPERIMENT, sch.METRIC).limit(MOST_ROWS))
-        return sorted(map(plain, newest), key=lambda row: (row[sch.DATE], row[sch.EXPERIMENT], row[sch.METRIC]))
+        return sorted(map(plain, newest), key=itemgetter(sch.DATE, sch.EXPERIMENT, sch.METRIC))
 
     def _users(self, date: str, metrics: fd.Metrics) -> tuple[Any, fd.Metrics]:
         """The users of a date, and those of the metrics that they have."""
-        users = self._of_date("user_metrics", date)
+        users = self.of_date("user_metrics", date)
         return users, [metric for metric in metrics if users is not None and metric.column in users.columns]
 
     def ends(self, date: str, metrics: fd.Metrics) -> histograms.Edges:
         users, stored = self._users(date, metrics)
         if not stored:
             return {}
-        row = users.agg(*(end(F.col(metric.column)) for metric in stored for end in (F.min, F.max))).first() or ()
-        pairs = zip(stored, row[::2], row[1::2], strict=True)
+        ends = iter(users.agg(*(end(F.col(each.column)) for each in stored for end in (F.min, F.max))).first() or ())
+        pairs = zip(stored, ends, ends, strict=True)
         return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
 
-    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> Rows:
+    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
         users, stored = self._users(date, metrics)
         if not stored:
             return []
         steps = {str(each): histograms.step_column(each.column, *edges[str(each)]) for each in stored}
         return histograms.step_rows(users.where(F.col(sch.EXPERIMENT).isin([*experiments])), steps, edges, first=-1)
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> Rows:
+    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> sch.Rows:
         users, stored = self._users(date, metrics)
         of_baseline = fd.grouped(pairs if stored else (), lambda pair: pair[1]).items()
         sides = ((baseline, [experiment for experiment, _ in some]) for baseline, some in of_baseline)
         return [row for side in sides for row in histograms.changes_between(users, *side, stored, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
-        newest_first: list[dict[str, Any]] = sinks.run_records(self.store)
-        return newest_first[::-1]
+        return [*reversed(sinks.run_records(self.store))]
 
 
-Rows = sch.Rows
 #: Experiments; None = all.
 Names = Collection[str] | None
 #: Names of columns -> those that are read.
@@ -324,11 +332,7 @@ MOST_DATES = 90
 Tables = FolderTables | SparkTables
 
 
-def everyone_and_largest(rows: Rows, most: int) -> Rows:
+def everyone_and_largest(rows: sch.Rows, most: int) -> sch.Rows:
     """All rows of all users, the surest first, then at most so many of segments, the largest first."""
-
-    def order(row: dict[str, Any]) -> tuple[Any, ...]:
-        is_part = row[sch.SEGMENT] != sch.EVERYONE
-        return is_part, -row[sch.N_USERS] if is_part else 0, fd.surest_first(row)
-
-    return sorted(rows, key=order)[: most + sum(row[sch.SEGMENT] == sch.EVERYONE for row in rows)]
+    parts = fd.grouped(sorted(rows, key=fd.surest_first), sch.is_of_segment)
+    return [*parts.get(False, ()), *sorted(parts.get(True, ()), key=itemgetter(sch.N_USERS), reverse=True)[:most]]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Container, Sequence
 
 from rankmetrics_spark import findings as fd, metrics as mx
-from rankmetrics_spark.report import assets, beside, figures
+from rankmetrics_spark.report import assets, beside
 from rankmetrics_spark.words import UNIT, WHO, Change, p_value, worded
 
 #: Segments of a column that are named for a candidate.
@@ -13,7 +13,7 @@ MOST_NAMED = 5
 MOST_PAIRS = 6
 
 
-def sentences_of_segments(rows: Sequence[figures.Row], metric: mx.Metric | None) -> list[str]:
+def sentences_of_segments(rows: Sequence[fd.Row], metric: mx.Metric | None) -> list[str]:
     r"""Where the effect on a metric differs from that among the rest of the users; empty without segments.
 
     What is the other way round over all users comes first.

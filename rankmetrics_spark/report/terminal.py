@@ -158,7 +158,7 @@ def print_not_published(record: Row, metrics: Metrics) -> None:
     print_result(Figures(period_means(means, compared), compared, order=[*map(str, metrics)]))
     if compared:
         print_comparisons(of_comparisons(compared, metrics), record.get("verdict") or ())
-    checks = map(sch.Check.of, record.get("checks") or ())
+    checks = sch.checks_of(record.get("checks") or ())
     print_gates(check for check in checks if check.status == sch.FAIL or check.metric is not None)
 
 

@@ -104,7 +104,7 @@ def look_of(figures: Figures) -> Fact | None:
 
 def looked_at(figures: Figures) -> list[sch.Check]:
     """What was checked: as it was written, else what the tables and the record say."""
-    return [*map(sch.Check.of, figures.checks)] or check_rows(figures)
+    return sch.checks_of(figures.checks) or check_rows(figures)
 
 
 def left_out(figures: Figures) -> list[str]:

@@ -76,9 +76,9 @@ def with_grades(
     else:
         both, item = seen.unionByName(events, allowMissingColumns=True), f"PARTITION BY {', '.join(of_item)}"
         # One order for both, else Sail sorts all rows twice, and cannot after the window that has no order.
-        rows = f"OVER ({item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND {{}})"
-        latest = f"last(CASE WHEN NOT {_EVENT} THEN {_AT} END, true) {rows.format('CURRENT ROW')} AS {_SHOWN_AT}"
-        is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) {rows.format('UNBOUNDED FOLLOWING')} AS {_IS_SHOWN}"
+        over = f"OVER ({item} ORDER BY {_AT}, {_EVENT} ROWS BETWEEN UNBOUNDED PRECEDING AND {{}})"
+        latest = f"last(CASE WHEN NOT {_EVENT} THEN {_AT} END, true) {over.format('CURRENT ROW')} AS {_SHOWN_AT}"
+        is_shown = f"max(CASE WHEN NOT {_EVENT} THEN 1 END) {over.format('UNBOUNDED FOLLOWING')} AS {_IS_SHOWN}"
         events = states = both.selectExpr("*", is_shown, latest).where(_EVENT)
         of_item = [*of_item, _SHOWN_AT]
     is_spark, grade = engine_of(shown.sparkSession) == "spark", _BEST

@@ -2,31 +2,27 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from rankmetrics_spark.report import Examples, Figures
+from rankmetrics_spark.report import Examples, Figures, ListedItem, UserChange
 from tests.helpers.browser import Opened
 
 LONG = "q" * 100
 HOSTILE = "<img src=x onerror=alert(1)>\u202e"
 
 
-def row(user: str, metric: str, before: float, after: float) -> dict[str, Any]:
+def row(user: str, metric: str, before: float, after: float) -> UserChange:
     kind = "gain" if after > before else "loss"
-    values = {"value_baseline": before, "value_candidate": after, "difference": after - before}
-    return {"experiment_id": LONG, "metric": metric, "user_id": user, **values, "kind": kind,
-            "size": abs(after - before)}  # fmt: skip
+    return UserChange(metric, LONG, user, before, after, abs(after - before), kind)
 
 
-def ranked(user: str, experiment: str, items: str, size: int) -> list[dict[str, Any]]:
+def ranked(user: str, experiment: str, items: str, size: int) -> list[ListedItem]:
     """A list of items of one letter; capitals are relevant, and a dot is not judged."""
-    keys = {"experiment_id": experiment, "user_id": user, "list": "", "_which": 1, "size": size}
     grades = [None if item == "." else float(item.isupper()) for item in items]
-    return [{**keys, "rank": rank, "item": item, "grade": grade, "relevant": bool(grade)}
+    return [ListedItem(experiment, user, "", 1, size, rank, item, grade, bool(grade))
             for rank, (item, grade) in enumerate(zip(items, grades, strict=True), start=1)]  # fmt: skip
 
 
@@ -40,8 +36,8 @@ def figures() -> Figures:
     rows = [{**shared, **values, **relative, "experiment_id": LONG, "baseline": "a", "metric": m} for m in names]
     changes = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5), row("u1", "rr", 1.0, 0.5)]
     lists = [*ranked("u1", "a", "Ab.d", 4), *ranked("u1", LONG, "xdAb", 9), *ranked(HOSTILE, "a", "Z", 1)]
-    missed = [{"user_id": "u1", "item": "lost item", "grade": 2.0, "n": 3}]
-    topics = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5)]
+    missed = [("u1", "lost item", 2.0, 3)]
+    topics = [row("u1", "ap@10", 1.0, 0.25)._replace(size=-0.75), row(HOSTILE, "ap@10", 0.0, 0.5)]
     return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics, baseline="a"), order=names)
 
 

@@ -16,7 +16,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from rankmetrics_spark.report import Examples, Figures, figures_of, html, local_tables, page
+from rankmetrics_spark.report import Examples, Figures, ListedItem, UserChange, figures_of, html, local_tables, page
 from tests.helpers.browser import DESK, PHONE, Opened, texts
 from tests.helpers.hard_pages import PAIRED, compared, mean, systems, wide
 from tests.helpers.results import Output
@@ -74,14 +74,12 @@ def test_the_pairs_of_many_systems_begin_with_the_best_and_the_closest_to_it(ope
 
 def test_three_questions_of_people_are_answered_by_the_page_alone(opened: Callable[..., Opened], paired: Path) -> None:
     figures = figures_of(local_tables(str(paired)))
-    names = {"metric": "ap@10", "user_id": "u7", "experiment_id": "candidate_a"}
-    change = {**names, "value_baseline": 1.0, "value_candidate": 0.5, "size": 0.5, "kind": "loss"}
+    change = UserChange("ap@10", "candidate_a", "u7", 1.0, 0.5, 0.5, "loss")
     rows = [
-        {**names, "experiment_id": name, "list": "", "_which": 1, "size": 2, "rank": rank, "item": item,
-         "grade": float(item == "hit"), "relevant": item == "hit"}
+        ListedItem(name, "u7", "", 1, 2, rank, item, float(item == "hit"), item == "hit")
         for name, items in (("control", ["hit", "miss"]), ("candidate_a", ["miss", "hit"]))
         for rank, item in enumerate(items, start=1)
-    ]  # fmt: skip
+    ]
     result = opened(replace(figures, examples=Examples([change], 1, rows, baseline="control")))
     answer = result.page.locator("#answer").inner_text()
     # Ship it?

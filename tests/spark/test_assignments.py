@@ -368,7 +368,7 @@ def test_a_period_leaves_out_who_has_entered_another_arm_since_and_stored_tests_
     with pytest.raises(ConfigError, match="baseline is null, and the users are of tests"):
         compare(stored, pairs="all", dates=("2026-11-20", "2026-11-21"))
     with pytest.raises(InputError, match="have no page of a period; allowed: --date of a run without"):
-        rep.figures_of_period(spark, Sink(path=str(tmp_path / "out")), "2026-11-20", "2026-11-21")
+        rep.figures_of_output(spark, Sink(path=str(tmp_path / "out")), None, ("2026-11-20", "2026-11-21"))
 
 
 def test_a_period_counts_lists_of_stored_days_as_the_assignments_are_now(spark: SparkSession, tmp_path: Path) -> None:

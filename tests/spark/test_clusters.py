@@ -128,7 +128,7 @@ def test_a_run_a_period_and_its_page_know_the_household(spark: SparkSession, tmp
     stored = read(spark, str(tmp_path / "out" / "user_metrics"))
     (again,) = compare(stored, "a", cluster="household", dates=("2026-11-20", "2026-11-21")).collect()
     assert (again["p_value"], again["difference"]) == (row["p_value"], row["difference"])
-    figures = rep.figures_of_period(spark, config.sink, "2026-11-20", "2026-11-21", "2026-11-21")
+    figures = rep.figures_of_output(spark, config.sink, "2026-11-21", ("2026-11-20", "2026-11-21"))
     mean = next(each for each in figures.means if each["experiment_id"] == "a")
     half = stats.t.ppf(0.975, 19) * stats.sem(influence(both, "a"))
     assert mean["ci_high"] - mean["mean"] == pytest.approx(half, rel=1e-9)

@@ -69,7 +69,7 @@ def test_of_many_segments_the_largest_are_shown(spark: SparkSession, monkeypatch
     monkeypatch.setattr(periods, "MOST_ROWS_OF_FRAMES", 2)
     shown, n_rows = periods.shown_rows(table)
     assert ({row["segment"] for row in shown}, n_rows) == ({"all", "s=2", "s=3"}, 4)
-    stored = read.SparkTables(SimpleNamespace(existing=lambda name: table))  # type: ignore[arg-type]
+    stored = read.SparkTables(SimpleNamespace(existing=lambda name: table), {})  # type: ignore[arg-type]
     assert [row["segment"] for row in stored.rows("experiment_metrics", DATE, 2)] == ["all", "s=2", "s=3"]
 
 

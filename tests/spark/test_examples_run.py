@@ -44,19 +44,19 @@ def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
 
 
 def items(result: Examples, experiment: str, user: str) -> list[tuple[Any, ...]]:
-    chosen = [row for row in result.lists if (row["experiment_id"], row["user_id"]) == (experiment, user)]
-    return [(row["rank"], row["item"], row["grade"], row["relevant"]) for row in chosen]
+    chosen = [row for row in result.lists if (row.experiment_id, row.user_id) == (experiment, user)]
+    return [(row.rank, row.item, row.grade, row.relevant) for row in chosen]
 
 
 def test_the_users_who_lost_and_gained_most_come_with_their_lists(spark: SparkSession, tmp_path: Path) -> None:
     result = examples(spark, tmp_path)
-    changes = [(row["kind"], row["user_id"], row["value_baseline"], row["size"]) for row in result.changes]
+    changes = [(row.kind, row.user_id, row.value_baseline, row.size) for row in result.changes]
     assert changes == [("loss", "u1", 1.0, pytest.approx(2 / 3)), ("loss", "u4", 1.0, 0.5), ("gain", "u2", 0.5, 0.5)]
     assert items(result, "b", "u1") == [(1, "i1", 0.0, False), (2, "i2", 0.0, False), (3, "i3", 1.0, True)]
     # The faulty row is in no list.
     assert [row[1] for row in items(result, "a", "u1")] == ["i1", "i2", "i3"]
-    assert {row["user_id"] for row in result.lists} == {"u1", "u2", "u4"}, "only theirs are read"
-    assert {(row["user_id"], row["difference"]) for row in result.topics} >= {("u2", 0.5), ("u3", 0.0), ("u4", -0.5)}
+    assert {row.user_id for row in result.lists} == {"u1", "u2", "u4"}, "only theirs are read"
+    assert {(row.user_id, row.size) for row in result.topics} >= {("u2", 0.5), ("u3", 0.0), ("u4", -0.5)}
     assert len(result.topics) == 4
 
 
@@ -77,7 +77,7 @@ def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_wh
     assert result.of_queries, "a query is nobody, so its lists are there unless refused"
     assert items(result, "a", "q1") == [(1, "d2", None, False), (2, "d1", 1.0, True), (3, "d3", 0.0, False)]
     assert items(result, "b", "q1") == [(1, "d3", 0.0, False), (2, "d9", None, False)]
-    assert [(row["item"], row["grade"], row["n"]) for row in result.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
+    assert result.missed == [("q1", "d7", 2.0, 2), ("q1", "d8", 1.0, 2)]
 
 
 def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the_next_ones(
@@ -95,14 +95,14 @@ def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the
     result = examples(spark, tmp_path, source=source, comparison={"pairs": "all", "design": "paired"})
     # b beats a: twelve users gain 2/3 and one nothing, so of 2^12 sign flips two are as extreme: p = 0.0005.
     assert (result.baseline, result.others, result.is_ahead) == ("b", (2, 2), True)
-    pairs = [(row["experiment_id"], row["kind"], row["user_id"], row["size"]) for row in result.changes]
+    pairs = [(row.experiment_id, row.kind, row.user_id, row.size) for row in result.changes]
     third = pytest.approx(2 / 3)
     assert pairs == [
         ("c", "loss", "u0", 0.5), ("c", "loss", "u1", 0.5), ("c", "gain", "v", 1.0),
         ("a", "loss", "u0", third), ("a", "loss", "u1", third),
     ]  # fmt: skip
-    assert {row["experiment_id"] for row in result.lists} == {"a", "b", "c"}
-    assert len([row for row in result.topics if row["experiment_id"] == "c"]) == 13
+    assert {row.experiment_id for row in result.lists} == {"a", "b", "c"}
+    assert len([row for row in result.topics if row.experiment_id == "c"]) == 13
 
 
 def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, evaluate, sinks
 from rankmetrics_spark.errors import ConfigError, MetricGateError
-from rankmetrics_spark.report import figures_of_output, figures_of_period, has_page_libraries
+from rankmetrics_spark.report import figures_of_output, has_page_libraries
 from tests.helpers.commands import Call, ok
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import a_list, config_file, parquet
@@ -287,7 +287,7 @@ def test_cuped_takes_values_from_before_the_period(spark: SparkSession, tmp_path
     assert {row["look"] for row in log.rows(DAYS[2]).values()} == {2}
     assert any(row["cuped_variance_reduction"] for row in log.rows(DAYS[2]).values())
     # A page over all days has no earlier ones.
-    page = figures_of_period(spark, cfg.Sink(path=str(log.out)), DAYS[0], DAYS[2]).comparisons
+    page = figures_of_output(spark, cfg.Sink(path=str(log.out)), None, (DAYS[0], DAYS[2])).comparisons
     assert page and not any(row["cuped_difference"] for row in page)
 
 

@@ -10,21 +10,19 @@ import yaml
 
 from rankmetrics_spark.config import EXAMPLES, Config, as_dict, example_text, from_mapping
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import Examples, Figures, block, data_of, page
+from rankmetrics_spark.report import Examples, Figures, ListedItem, UserChange, block, data_of, page
 
 HOSTILE = "</script><script>alert(1)</script>"
 
 
-def change(user: str, before: float, after: float, kind: str = "loss", metric: str = "ap@10") -> dict[str, Any]:
-    values = {"value_baseline": before, "value_candidate": after, "size": abs(after - before), "kind": kind}
-    return {"experiment_id": "b", "metric": metric, "user_id": user, **values}
+def change(user: str, before: float, after: float, kind: str = "loss", metric: str = "ap@10") -> UserChange:
+    return UserChange(metric, "b", user, before, after, abs(after - before), kind)
 
 
-def ranked(user: str, experiment: str, items: str, which: int = 1) -> list[dict[str, Any]]:
+def ranked(user: str, experiment: str, items: str) -> list[ListedItem]:
     """A list of items of one letter; capitals are relevant."""
-    keys = {"experiment_id": experiment, "user_id": user, "list": "", "_which": which, "size": 40}
     return [
-        {**keys, "rank": rank, "item": item, "grade": float(item.isupper()), "relevant": item.isupper()}
+        ListedItem(experiment, user, "", 1, 40, rank, item, float(item.isupper()), item.isupper())
         for rank, item in enumerate(items, start=1)
     ]
 
@@ -101,15 +99,15 @@ def test_a_section_that_is_too_large_loses_the_smaller_changes_and_says_so() -> 
     users = [f"u{place:03d}" for place in range(40)]
     many = [change(user, 1.0, place / 100) for place, user in enumerate(users)]
     rows = [row for user in users for row in ranked(user, "a", 20 * "x")]
-    lists = [row | {"item": f"{row['user_id']} {row['rank']} " + 999 * "x"} for row in rows]
+    lists = [row._replace(item=f"{row.user_id} {row.rank} " + 999 * "x") for row in rows]
     data = data_in(block(figures(Examples(many, len(many), lists))))
     assert 1 < len(data["changes"]) < 40 == data["total"]
     assert [data["texts"][row[2]] for row in data["changes"]] == users[: len(data["changes"])]
 
 
 def test_missed_items_and_topics_are_of_their_user() -> None:
-    missed = [{"user_id": "u", "item": "M", "grade": 2.0, "n": 7}, {"user_id": "v", "item": "N", "grade": 1.0, "n": 1}]
-    topics = [change(user, 0.5, 0.5 + size) | {"difference": size} for user, size in (("v", -0.25), ("u", 0.5))]
+    missed = [("u", "M", 2.0, 7), ("v", "N", 1.0, 1)]
+    topics = [change(user, 0.5, 0.5 + size)._replace(size=size) for user, size in (("v", -0.25), ("u", 0.5))]
     data = data_of(examples(missed=missed, topics=topics), 2)
     (only,) = data["missed"].items()
     assert (data["texts"][only[0]], only[1]["n"], data["texts"][only[1]["items"][0][0]]) == ("u", 7, "M")
