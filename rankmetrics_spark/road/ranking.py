@@ -83,12 +83,14 @@ def _grouped(rows: DataFrame, columns: sch.Columns, packing: Packing, keys: Sequ
     return hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
 
 
-def share_exchange(table: DataFrame) -> DataFrame:
+def share_exchange(table: DataFrame, key: str = "") -> DataFrame:
     """Keep Spark from pruning columns below this table, so that two branches of a query share one exchange.
 
-    Branches that read different columns of an aggregate get two different aggregates, and read the input twice.
+    Branches that read different columns of an aggregate get two different aggregates, and read the input twice. With
+    ``key``, Spark still knows that the exchange has parted the table by this column.
     """
-    return table.selectExpr("inline(array(struct(*)))")
+    names = ", ".join("_key" if name == key else name for name in table.columns)
+    return table.selectExpr(*filter(None, [key]), f"inline(array(struct(*))) AS ({names})")
 
 
 def named_users(rows: DataFrame, lists: DataFrame) -> DataFrame:

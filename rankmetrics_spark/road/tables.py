@@ -369,9 +369,11 @@ class Tables:
             key = {sch.USER: f"CASE WHEN {sch.FLAGGED} THEN {sch.USER} END"}
             key |= {name: name for name in (sch.FLAGGED, sch.RANK_MAY_REPEAT)}
             both = self._in_python(packed, plan.layout, step(flagged=(sch.USER, sch.RANK_MAY_REPEAT)), reads | key)
-            both = ranking.share_exchange(both.repartition(sch.EXPERIMENT))
+            both = ranking.share_exchange(both.repartition(sch.EXPERIMENT), sch.EXPERIMENT)
             again = self._rescored(both.where(f"{sch.USER} IS NOT NULL"), step(), reads)
-            sums = both.where(f"{sch.USER} IS NULL").select(*step().schema.names).unionByName(again)
+            own = both.where(f"{sch.USER} IS NULL").select(*step().schema.names)
+            # Spark drops an exchange that it has seen to be empty, and adds up where the other sums lie: a job less.
+            sums = own.unionByName(again.repartition(sch.EXPERIMENT))
         means = agg.averages_of_sums(sums, work.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means

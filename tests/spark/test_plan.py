@@ -24,7 +24,7 @@ pytestmark = pytest.mark.classic
 
 PINNED = "4.3."
 """The Spark of the numbers below. Another one may cut the same query into another number of jobs."""
-JOBS = 5
+JOBS = 4
 """Of the averages, without comparisons."""
 JOBS_OF_A_RUN = {"averages": 15, "comparisons": 19}
 """Of the whole job, from reading schemas to the run record. Two of them stage ``checks``, after the other tables."""
