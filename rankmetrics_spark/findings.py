@@ -33,20 +33,6 @@ class Side(NamedTuple):
 _GAP = re.compile(r"[0-9]+ of [0-9]+ days (?:is|are) not published: .+")
 
 
-class Note(NamedTuple):
-    """What the stored note of a row says, taken apart once.
-
-    Attributes:
-        remark: The note without the missing dates of its period, which are said once for all rows.
-        why: Why the numbers cannot be trusted; empty where they can.
-        is_of_others: Whether that is because of the users who are left out.
-    """
-
-    remark: str
-    why: str
-    is_of_others: bool
-
-
 @dataclass(frozen=True)
 class Finding:
     """One row of ``comparisons``, or of ``effect_over_time``: what is not there is None, as is what is no number.
@@ -232,28 +218,33 @@ class Finding:
         """Below this p-value, a difference is shown."""
         return 1 - self.confidence
 
-    @cached_property
-    def said(self) -> Note:
-        """What its note says.
+    @property
+    def remark(self) -> str:
+        """Its note without the missing dates of its period, which are said once for all rows.
 
-        >>> [Finding({}, note=f"{text}2 users are in both").said.why for text in ("not trustworthy: ", "")]
-        ['2 users are in both', '']
-        >>> Finding({}, note="the interval is too wide; 1 of 3 days is not published: 2026-11-09; no test").said.remark
+        >>> Finding({}, note="the interval is too wide; 1 of 3 days is not published: 2026-11-09; no test").remark
         'the interval is too wide; no test'
         """
-        remark = "; ".join(part for part in self.note.split("; ") if not _GAP.fullmatch(part))
-        why = self.note.removeprefix(f"{sch.NOT_TRUSTED}: ") if self.note.startswith(sch.NOT_TRUSTED) else ""
-        return Note(remark, why, sch.OTHERS_LEFT_OUT in why)
+        return "; ".join(part for part in self.note.split("; ") if not _GAP.fullmatch(part))
+
+    @property
+    def why(self) -> str:
+        """Why the numbers cannot be trusted; empty where they can.
+
+        >>> [Finding({}, note=f"{text}2 users are in both").why for text in ("not trustworthy: ", "")]
+        ['2 users are in both', '']
+        """
+        return self.note.removeprefix(f"{sch.NOT_TRUSTED}: ") if self.note.startswith(sch.NOT_TRUSTED) else ""
 
     @property
     def doubt(self) -> str:
         """The note that says why the numbers cannot be trusted; empty where they can."""
-        return self.note if self.said.why else ""
+        return self.note if self.why else ""
 
     @property
     def trust(self) -> Level:
         """``warn`` where the numbers cannot be trusted, ``none`` where there is no test, else ``ok``."""
-        return "warn" if self.said.why else "none" if self.p_adjusted is None else "ok"
+        return "warn" if self.why else "none" if self.p_adjusted is None else "ok"
 
     @cached_property
     def state(self) -> str:

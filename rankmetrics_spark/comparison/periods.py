@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, functions as F, types as T
 from rankmetrics_spark import engines as eng, metrics as mx, schemas as sch
 from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.table import REPEATED, UserTable, check_column, lists_of
-from rankmetrics_spark.config import Days, dates_in_words, day, refuse
+from rankmetrics_spark.config import Days, dated, dates_in_words, day, refuse
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Pointer, Pointers, dates_without, newest_state
 
@@ -131,19 +131,28 @@ def changed_settings(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     >>> clicks, sales = ({"source": {"columns": {"relevance": name}, "where": None}} for name in ("clicked", "bought"))
     >>> changed_settings({"2026-11-08": clicks, "2026-11-09": sales})
     ['source.columns.relevance differs between days: clicked on 2026-11-08, bought on 2026-11-09; the period has both']
-    >>> of_days = {day: {"source": {"where": f"day = '{day}'"}} for day in ("2026-11-08", "2026-11-09")}
+    >>> where = "day >= '2026-11-0{}' AND day < '2026-11-0{}'"
+    >>> of_days = {f"2026-11-0{n}": {"source": {"where": where.format(n, n + 1)}} for n in (7, 8)}
     >>> changed_settings(of_days)
     []
+    >>> since = {day: {"source": {"where": "day >= '2026-11-08'"}} for day in ("2026-11-08", "2026-11-09")}
+    >>> changed_settings(since)
+    []
     """
-    days: dict[str, dict[str, list[str]]] = {}
+    texts: dict[str, dict[str, str]] = {}
     for date, config in configs.items():
         for path in _READING:
             section, _, key = path.rpartition(".")
             value = ((config.get(section) or {}) if section else config).get(key)
             parts = {f".{part}": each for part, each in value.items()} if isinstance(value, Mapping) else {"": value}
             for part, each in parts.items():
-                text = "null" if each is None else str(each).replace(date, "{date}")
-                days.setdefault(path + part, {}).setdefault(text, []).append(date)
+                texts.setdefault(path + part, {})[date] = "null" if each is None else str(each)
+    days: dict[str, dict[str, list[str]]] = {}
+    for name, of_days in texts.items():
+        for date, text in of_days.items():
+            for word in ("{date}", "{date+1}", "{date-1}") if len({*of_days.values()}) > 1 else ():
+                text = text.replace(dated(word, date), word)
+            days.setdefault(name, {}).setdefault(text, []).append(date)
     return [
         f"{name} differs between days: "
         + ", ".join(f"{value} on {dates_in_words(dates)}" for value, dates in values.items())

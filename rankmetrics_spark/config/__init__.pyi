@@ -23,6 +23,7 @@ from .config import Lineage as Lineage
 from .config import EXAMPLE_USERS as EXAMPLE_USERS
 from .config import ENGINES as ENGINES
 from .config import Config as Config
+from .config import dated as dated
 from .config import description as description
 from .config import from_mapping as from_mapping
 from .config import load as load

@@ -192,19 +192,19 @@ def description() -> dict[str, Setting]:
 _DAYS = re.compile(r"[{]date([+-][0-9]{1,3})?[}]")
 
 
+def dated(value: Any, date: str) -> Any:
+    """Texts with the date in place of ``{date}``, and days from it for ``{date+1}``."""
+    if isinstance(value, str):
+        return _DAYS.sub(lambda match: str(day_of.fromisoformat(date) + timedelta(days=int(match[1] or 0))), value)
+    if isinstance(value, Mapping):
+        return {name: dated(item, date) for name, item in value.items()}
+    return value and tuple(dated(item, date) for item in value)
+
+
 def _dated(part: Any, date: str) -> object:
-    """The section with the date in place of ``{date}`` in its paths and filter, and days from it for ``{date+1}``."""
-    of_day = day_of.fromisoformat(date)
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, str):
-            return _DAYS.sub(lambda match: str(of_day + timedelta(days=int(match[1] or 0))), value)
-        if isinstance(value, Mapping):
-            return {name: filled(item) for name, item in value.items()}
-        return value and tuple(map(filled, value))
-
+    """The section with the date in its paths and filter."""
     values = {name: getattr(part, name, None) for name in ("path", "where", "ready")}
-    changes = {name: new for name, value in values.items() if (new := filled(value)) != value}
+    changes = {name: new for name, value in values.items() if (new := dated(value, date)) != value}
     return replace(part, **changes) if changes else part
 
 

@@ -25,12 +25,14 @@ _ORDER = (sch.NOT_CHECKED, sch.OK, sch.WARN, sch.FAIL)
 Log = Mapping[str | None, tuple[int, int]]
 #: Experiment -> its users.
 Users = Mapping[str | None, int]
+#: Test -> what it has of its own; None where the experiments are no arms of tests.
+Tests = Mapping[str, cfg.OfTest] | None
 #: What earlier days are called in a sentence, and these days.
 Like = tuple[str, list[Log]]
 
 
 def past_checks(
-    counts: cn.Counts, users: Users, date: str, published: Pointers, settings: cfg.Quality, of_tests: bool = False
+    counts: cn.Counts, users: Users, date: str, published: Pointers, settings: cfg.Quality, tests: Tests = None
 ) -> list[sch.Check]:
     """Hold a log against the days before it, a row per experiment; no row where too few days are published.
 
@@ -42,7 +44,8 @@ def past_checks(
         date: Its date.
         published: Date -> its pointer.
         settings: The limits.
-        of_tests: Whether the experiments are arms of tests, which share their rows and users.
+        tests: Where the experiments are arms of tests, which share their rows and users, what each test has of its own:
+            one that is over on the date is not missing.
     """
     log = log_of(counts, users)
     names = {name or None for name in cn.arms(counts)} - {None}
@@ -52,6 +55,8 @@ def past_checks(
         if logs := {name: entry.log[name] for entry in of_day for name in entry.experiments if name in entry.log}:
             days.append((day, logs))
     here = {*names, *(published[date].run_of() if date in published else ())}
+    over = {name for name, own in (tests or {}).items() if not own.is_on(date)}
+    here |= {name for _, logs in days for name in logs if name and name.partition(sch.NAME_OF_ARM)[0] in over}
     checks: list[sch.Check] = []
     for key, levels in settings.past.items():
         if len(days) < ENOUGH:
@@ -62,7 +67,7 @@ def past_checks(
         elif key == "experiments":
             checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], [*cn.arms(counts)])
         else:
-            checks += _changes(key, log, _like(date, days), levels, [*cn.arms(counts)], of_tests)
+            checks += _changes(key, log, _like(date, days), levels, [*cn.arms(counts)], tests is not None)
     return checks
 
 

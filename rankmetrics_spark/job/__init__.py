@@ -343,9 +343,9 @@ def _checked(context: rec.Context, written: dict[str, sinks.Written], users: res
     seen = earlier.seen
     if config.quality.past:
         of_users = written["user_metrics"].counts
-        is_assigned, published = config.assignments is not None, store.pointers()
+        tests, published = None if config.assignments is None else config.tests, store.pointers()
         seen = seen or tuple(sorted(day for day in published if day < config.evaluation_date))
-        of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, is_assigned)
+        of_past = past_checks(counts, of_users, config.evaluation_date, published, config.quality, tests)
         record.warn_of(of_past)
         context.checks += of_past
     record.entries[rec.DAYS_SEEN] = [*seen]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import errors as err, sinks
-from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, day, key, names, tests, text
+from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, dated, day, key, names, tests, text
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
 from rankmetrics_spark.schemas import OK, PRIMARY, WARN, Check
 
@@ -33,8 +33,8 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     """Write down what will decide the comparisons of an output; return what was written.
 
     Args:
-        plan: Keys of ``comparison``, and ``end``, ``segments``, ``exclusions``, ``tests``; what it leaves out binds
-            nobody.
+        plan: Keys of ``comparison``, ``convention``, ``metrics`` and others of a config, and ``end``, ``segments``,
+            ``exclusions``, ``tests``; what it leaves out binds nobody.
         output: Folder of the runs.
 
     Raises:
@@ -88,7 +88,8 @@ def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: Loo
 def _deviations(
     plan: Mapping[str, Any], test: str, config: Config, own: Comparison, looks: LookNumbers, experiments: list[str]
 ) -> Iterator[str]:
-    now = as_dict(config.comparison) | {"segments": [*config.source.segments], "exclusions": config.source.where}
+    now = as_dict(config) | as_dict(config.comparison)
+    now |= {"segments": [*config.source.segments], "exclusions": config.source.where}
     if test:
         if test not in plan.get("tests", {test: {}}):
             yield "the plan has no test of this name"
@@ -100,13 +101,16 @@ def _deviations(
     deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
     now["primary"] = deciding
     for name, value in plan.items():
-        filled = value.replace("{date}", config.evaluation_date) if name == "exclusions" and value else value
-        then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in (filled, now.get(name)))
+        filled = dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
+        # Lists say the same in any order.
+        both = (sorted(each, key=str) if isinstance(each, list) else each for each in (filled, now.get(name)))
+        then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
         if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""
             yield f"{what}{name} is {here}, registered is {then}"
     planned = plan.get("looks", "any")
-    numbers = (looks.get((str(own.baseline), name, metric)) or 1 for name in experiments for metric in deciding)
+    pairs = [(base, name) for base in ([own.baseline] if own.baseline else experiments) for name in experiments]
+    numbers = (looks.get((str(base), name, metric)) or 1 for base, name in pairs for metric in deciding)
     most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
     more = max(numbers, default=1) - most if most else -1
     if more > 0:

@@ -157,7 +157,7 @@ def _figures(
     of_gates = [replace(each, sentence=each.sentence + ends[each.name]) for each in stored if each.name in ends]
     if section.is_requested and not compared:
         compared = [row.asDict() for row in eng.few_rows(comparison.comparisons(table, section))]
-    rows = [{**each.row, "note": each.said.remark or None} for each in fd.findings(compared)]
+    rows = [{**each.row, "note": each.remark or None} for each in fd.findings(compared)]
     draft = Figures(
         means=read.everyone_and_largest([row.asDict() for row in means], read.MOST_ROWS),
         comparisons=read.everyone_and_largest(rows, read.MOST_ROWS),

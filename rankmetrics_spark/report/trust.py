@@ -182,11 +182,11 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + people.text, name)
     if people.users:
         yield from _without_relevant(figures)
-    for found in sorted(figures.compared, key=lambda it: (not it.said.is_of_others, not figures.decides(it))):
+    for found in sorted(figures.compared, key=lambda it: (sch.OTHERS_LEFT_OUT not in it.why, not figures.decides(it))):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         p, names = found.p_share_with_value, [name for name in found.pair[::-1] if name not in told]
-        if found.said.is_of_others:
-            status, text = sch.WARN, f"{found.said.why}. {NO_VERDICT}"
+        if sch.OTHERS_LEFT_OUT in found.why:
+            status, text = sch.WARN, f"{found.why}. {NO_VERDICT}"
         elif p is not None:
             both = (found.share_with_value_baseline, found.share_with_value_candidate)
             low, high = (sch.share(each or 0.0) for each in both)

@@ -253,9 +253,9 @@ def sentence_of(found: fd.Finding) -> tuple[str, str, str]:
     on = f"on {found.label}{found.among}"
     against = f"{found.candidate} against {found.baseline} {on}"
     if found.state == "doubtful":
-        return (f"{against}: {found.said.remark or 'not tested'}",) * 3
+        return (f"{against}: {found.remark or 'not tested'}",) * 3
     change, p = change_in_words(found), found.p
-    also = f"; {found.said.remark}" if found.said.remark else ""
+    also = f"; {found.remark}" if found.remark else ""
     at, error = found.valid_at, part_of_error(found)
     both = [f"{error}{f', {look}' if at else ''}" for look in (at, at if found.looks == "any" else NO_LOOK)]
     if found.better is None:

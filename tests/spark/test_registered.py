@@ -75,20 +75,23 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
 
 def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     day(spark, tmp_path, "2026-11-18", looks="one")
-    _, out, _ = registered(call, tmp_path, "{baseline: a, primary: ndcg@5, looks: one, end: 2026-11-20}")
+    _, out, _ = registered(call, tmp_path, "{baseline: a, primary: ap@5, looks: one, end: 2026-11-20}")
     on = json.loads(out)["registered"][:10]
     assert not verify(spark, cfg.Sink(path=str(tmp_path / "out"))).other  # it was none of that run
     expected = (
         f"Not as registered on {on}: the plan came after the first published look, of 2026-11-18; 1 look more than "
         "the 1 registered; it ends on 2026-11-19, 1 day before the registered end, 2026-11-20."
     )
-    assert day(spark, tmp_path, "2026-11-19", looks="one").record["verdict"][-1] == expected
+    assert day(spark, tmp_path, "2026-11-19", looks="one", primary=[]).record["verdict"][-1] == expected
 
 
 def test_a_last_look_before_the_registered_end_is_told(spark: SparkSession, tmp_path: Path, call: Call) -> None:
-    text = "{baseline: a, primary: ap@5, looks: {planned: 2}, end: 2026-11-21}"  # what decides unless it is said
+    # In other words what the config says.
+    text = "{pairs: all, primary: [ndcg@5, ap@5], looks: {planned: 2}, end: 2026-11-21, time_zone: UTC, "
+    text += "period: {from: 2026-11-18}, exclusions: \"user_id != '{date-1}'\"}"
     on = json.loads(registered(call, tmp_path, text)[1])["registered"][:10]
-    runs = (day(spark, tmp_path, date, primary=[]) for date in ("2026-11-18", "2026-11-19"))
+    own = {"primary": ["ap@5", "ndcg@5"], "baseline": None, "pairs": "all", "period": {"from": "2026-11-18"}}
+    runs = (day(spark, tmp_path, date, where="{date-1}", **own) for date in ("2026-11-18", "2026-11-19"))
     first, last = (each.record["verdict"][-1] for each in runs)
     assert first == f"As registered on {on}."
     assert last == f"Not as registered on {on}: it ends on 2026-11-19, 2 days before the registered end, 2026-11-21."

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config import RATES, Quality
+from rankmetrics_spark.config import RATES, OfTest, Quality
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Findings, past_checks
 from rankmetrics_spark.gates.limits import rate_checks, rates
@@ -114,18 +114,23 @@ def test_the_rows_of_a_new_test_are_no_growth_of_the_log() -> None:
     pointers = {day: Pointer(day, (Entry("r", ("s:a",), log={"s:a": (100, 50)}),)) for day in days[:3]}
     counts = {name: {"rows": 100, "no_experiment": 0} for name in ("s:a", "t:a")}
 
-    def texts(of_tests: bool) -> set[str]:
-        checks = past_checks(counts, dict.fromkeys(counts, 50), days[3], pointers, Quality(), of_tests)
-        return {check.sentence for check in checks if check.name == "rows_change"}
+    def texts(tests: Mapping[str, OfTest] | None, name: str = "rows_change") -> set[str]:
+        checks = past_checks(counts, dict.fromkeys(counts, 50), days[3], pointers, Quality(), tests)
+        return {check.sentence for check in checks if check.name == name}
 
     median = "the median of the last 3 published days (100)"
-    assert texts(True) == {f"100 rows of the arms of all these days, as many as {median}"}
-    assert texts(False) == {
+    assert texts({}) == {f"100 rows of the arms of all these days, as many as {median}"}
+    assert texts(None) == {
         f"200 rows of the log, 100 % more than {median} (warning from 40 % on: quality.gates.rows.warn_change)"
     }
     # An arm that was away on one of the days says nothing of the log.
     pointers[days[1]] = Pointer(days[1], (Entry("r", ("t:a",), log={"t:a": (100, 50)}),))
-    assert texts(True) == {"no arm of the log is in all of the last 3 published days"}
+    assert texts({}) == {"no arm of the log is in all of the last 3 published days"}
+    # A test that is over is not missing.
+    both, _ = Entry("r", tuple(counts), log=dict.fromkeys(counts, (100, 50))), counts.pop("s:a")
+    pointers = {day: Pointer(day, (both,)) for day in days[:3]}
+    missing = [texts({"s": OfTest(last=last)}, "experiments_missing").pop()[:5] for last in days[2:]]
+    assert missing == ["every", "s:a o"]  # experiment is in the log; of the last 3 days is missing
 
 
 def test_a_day_is_held_against_the_median_of_its_weekday_or_of_the_last_days() -> None:
