@@ -108,7 +108,7 @@ class Study:
             known = {**_of_config(config), **read(spark, config), **given}
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
-        if not rows:
+        if not rows and show != "to_judge":
             raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
         return rows
 

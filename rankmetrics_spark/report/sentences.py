@@ -78,7 +78,9 @@ def _of_pair(effect: str, columns: dict[str, list[fd.Finding]], reversed_columns
     if still:
         lines.append(f"No sign that {effect} differs between {' or '.join(still)}")
     if unknown:
-        why = f"{columns[unknown[0]][0].units} are in several of them, or too few in one of the groups"
+        first = columns[unknown[0]][0]
+        why = f"{first.units} are in several of them, or too few in one of the groups"
+        why = "it is not tested beside labels of a machine" if first.n_judged is not None else why
         lines.append(f"Not known whether {effect} differs between segments of {' and '.join(unknown)}: {why}")
     return lines
 

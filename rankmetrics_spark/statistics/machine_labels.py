@@ -101,7 +101,7 @@ class Corrected:
 
 def welch_df(parts: Parts) -> float:
     """Degrees of freedom of a sum of independent squared errors, by Welch and Satterthwaite."""
-    squares = sum(error**2 / df for error, df in parts if error)
+    squares = sum(error**2 / df if df else np.nan for error, df in parts if error)
     return float(sum(error for error, _ in parts) ** 2 / squares) if squares else float(parts[-1][1])
 
 

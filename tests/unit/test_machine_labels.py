@@ -54,6 +54,7 @@ def test_means_errors_and_degrees_of_freedom_are_the_golden_ones(
     for found, known in ((st.corrected(h, f, others, shared), one), (st.corrected(h, f, others), each)):
         numbers = found.mean, np.sqrt(found.squared_error), st.welch_df(found.parts)
         assert numbers == pytest.approx(known, rel=1e-12)
+    assert np.isnan(st.welch_df([(0.1, 5.0), (0.2, 0.0)]))  # of one judged query, the error is not known
     ours = st.corrected(h, f, others, shared, of_these=True)
     assert np.sqrt(ours.squared_error) == pytest.approx(of_these, rel=1e-12)
 

@@ -44,6 +44,8 @@ def test_the_only_two_segments_of_a_column_are_named_in_one_sentence() -> None:
 def test_segments_without_a_test_are_not_called_alike() -> None:
     (line,) = sentences(row("country=x", None), row("country=y", float("nan")))
     assert line.startswith("Not known whether the effect of b on MAP@10 differs between segments of country: ")
+    (line,) = sentences(*(row(f"country={name}", None, n_judged=9) for name in "xy"))
+    assert line.endswith(" of country: it is not tested beside labels of a machine")
     spoilt = {"note": "not trustworthy: the users do not follow the planned shares"}
     (line,) = sentences(row("country=x", 0.001, **spoilt), row("country=y", 0.001, **spoilt))
     assert line.startswith("Not known")
