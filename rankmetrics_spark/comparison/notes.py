@@ -206,9 +206,7 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None
     if rows.question.machine and (unjudged := rows.judged.doubt(i)):
         return unjudged
-    if np.isnan(rows.deciding.p_value[i]):
-        return _untested(rows, i, untrusted)
-    return untrusted
+    return _untested(rows, i, untrusted) if np.isnan(rows.deciding.p_value[i]) else untrusted
 
 
 def _untested(rows: Compared, i: int, untrusted: str | None) -> str:

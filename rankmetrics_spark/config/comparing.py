@@ -135,9 +135,7 @@ def _covariates(path: str, value: object) -> tuple[str, ...]:
 
 
 def _metric(path: str, value: object) -> mx.Metric:
-    if isinstance(value, mx.Metric):
-        return value
-    return fd.parsed(path, mx.parse, fd.text(path, value))  # type: ignore[no-any-return]
+    return value if isinstance(value, mx.Metric) else fd.parsed(path, mx.parse, fd.text(path, value))
 
 
 @dataclass(frozen=True)

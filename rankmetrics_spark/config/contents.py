@@ -239,9 +239,7 @@ def of_single_lists(shown: Iterable[str], judged: Iterable[str], lists: Iterable
     known, own = {*shown}, {*lists}
     free = [name for name in judged if name in known and name not in {*mapped}]
     told = (n for n in free if n in own or letters(n) in LIST_NAMES.split())
-    if (name := next(told, None)) is None:
-        return ""
-    return err.said("of_single_lists", name=name)
+    return "" if (name := next(told, None)) is None else err.said("of_single_lists", name=name)
 
 
 def problem_with_lines(file: Path, format: str, options: Mapping[str, str], columns: Iterable[str] = ()) -> str:

@@ -323,6 +323,4 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(_MOST_DIGITS, kind.scale)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    return _WIDER.get(kind, kind)
+    return pa.duration("us") if pa.types.is_duration(kind) else _WIDER.get(kind, kind)

@@ -12,7 +12,7 @@ from typing import Any
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, beside, story
 from rankmetrics_spark.report.figures import STEPS, Figures, over_lists
-from rankmetrics_spark.words import STATES, UNIT, UNITS, p_text, percent, worded
+from rankmetrics_spark.words import STATES, UNITS, p_text, percent, worded
 
 #: Column of names -> place of each name.
 Index = Mapping[str, Mapping[str, int]]
@@ -52,7 +52,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "deciding": index[sch.METRIC].get(figures.primary_name, 0),
         "confidence": percent(level) if len(confidence) == 1 and (level := next(iter(confidence))) else "",
         "overLists": over_lists(part.averages),
-        "nouns": [f"{UNIT}", f"{UNITS}", f"{UNITS:C}"],
+        "nouns": worded("user users Users").split(),
         "valid": next(filter(None, (found.valid_at for found in part.found)), ""),
         "widened": any(found.is_widened for found in part.found),
         "totals": _totals(figures),
@@ -265,8 +265,8 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
         texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
         state = "failed" if texts else "warned"
         days += [{"date": date, "text": "; ".join([*texts, *warnings]), "state": state}] * bool(texts or warnings)
-    over_time = (each.at for each in fd.findings(figures.over_time) if each.kind in ("day", "cumulative"))
-    dates = {*(str(each.evaluation_date) for each in fd.findings(figures.trend)), *over_time}
+    rows = fd.findings([*figures.trend, *figures.over_time])
+    dates = {str(each.at or each.evaluation_date) for each in rows if each.kind in ("", "day", "cumulative")}
     known = {*dates, *(str(record[sch.DATE]) for record in figures.history)}
     between: list[str] = []
     with suppress(ValueError):  # a label that is no date

@@ -16,8 +16,7 @@ from tests.mutants import ENGINES, Copy, Mutant, mutants
 
 COPIES = min(2, os.cpu_count() or 1)
 """Bugs that are tried at the same time, each in its own copy."""
-PARTS = 20
-"""Parts of all bugs, one for each turn of ``.ci/run``; the bugs of each list are spread over them."""
+PARTS = 20  # one for each turn of .ci/run
 
 
 def main() -> int:

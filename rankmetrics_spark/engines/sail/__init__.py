@@ -44,9 +44,7 @@ def _problem() -> str | None:
             version = version or importlib.metadata.version(name)
     if version != CLIENT:
         return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {version or 'none'}"
-    if importlib.util.find_spec("grpc") is None:
-        return "grpcio is not installed"
-    return None
+    return "grpcio is not installed" if importlib.util.find_spec("grpc") is None else None
 
 
 def __getattr__(name: str) -> object:
