@@ -83,6 +83,7 @@ test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark -m "not long"
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m "not long"
 
+# ENGINES="none sail" leaves out those on Spark.
 test-long: venv .venvs/laptop/tools ## run the tests of tests/long.txt, which make test leaves out (about ten minutes)
 	@$(if $(filter spark,$(ENGINES)),,:) $(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark tests/spark -m long
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark -m long

@@ -88,13 +88,13 @@ def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: Loo
 def _deviations(
     plan: Mapping[str, Any], test: str, config: Config, own: Comparison, looks: LookNumbers, experiments: list[str]
 ) -> Iterator[str]:
-    now = as_dict(config) | as_dict(config.comparison)
-    now |= {"segments": [*config.source.segments], "exclusions": config.source.where}
+    whole = as_dict(config)
+    now = whole | whole["comparison"] | {"segments": [*config.source.segments], "exclusions": config.source.where}
     if test:
         if test not in plan.get("tests", {test: {}}):
             yield "the plan has no test of this name"
         plan = {**plan, **plan.get("tests", {}).get(test, {})}
-        of_test = as_dict(config)["tests"].get(test, {})
+        of_test = whole["tests"].get(test, {})
         now |= {name: value for name, value in of_test.items() if value is not None}
     elif "tests" in plan:
         yield "the plan is one of tests, and the run has none"

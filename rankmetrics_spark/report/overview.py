@@ -30,7 +30,7 @@ def facts(figures: Figures, where: str = "", *parts: str) -> list[Fact]:
     """
     made: list[Fact] = []
     for part, (maker, places) in _PARTS.items():
-        if where in places and part in (parts or _PARTS):
+        if where in ("", *places.split()) and part in (parts or _PARTS):
             also = {"part": part, "where": places.split()}
             made += [Fact(text, **{**getattr(text, "__dict__", {}), **also}) for text in maker(figures)]
     return made

@@ -183,8 +183,7 @@ def _further(figures: Figures, index: Index) -> dict[str, Any]:
     # Means are always over users.
     units = "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
     chosen = [column for column in _FURTHER if {*column["keys"]} <= held]
-    titles = worded("\n".join(column["title"] for column in chosen)).format(units=units, power=power).split("\n")
-    columns = [column | {"title": title} for column, title in zip(chosen, titles, strict=False)]
+    columns = [column | {"title": worded(column["title"]).format(units=units, power=power)} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     cells = sch.columns_of(rows, (*KEYS.values(), *shown))
     keys = {short: [index[name].get(cell, -1) for cell in cells[name]] for short, name in KEYS.items()}
