@@ -438,5 +438,8 @@ def test_of_two_commands_on_a_date_at_the_same_time_one_ends_in_a_sentence(
     assert (states[0] == states[1]) == (moment == "publish")
     assert (seen(spark, out) == states[1]) == (moment != "publish")
     assert not (out / "_staging").exists()
+    records = [json.loads(path.read_text()) for path in (out / "runs").glob("[0-9]*")]
+    error = f"{DATE} was published again meanwhile; run this again"
+    assert moment != "claim" or [each["error"]["message"] for each in records if "error" in each] == [error]
     if (other, moment) == ("forget", "claim"):
         assert "user 1" not in str(seen(spark, out)) and "user 1" in str(states[0])
