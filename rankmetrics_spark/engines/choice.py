@@ -47,6 +47,7 @@ class Choice:
         given: Whether a session exists: that of the platform, or the active one of this process.
         brief: Whether the work is short, so that a JVM should not spend time on optimizing code.
         settings: What a Spark that is started here starts with.
+        joins: Whether the log may be joined with other tables.
     """
 
     engine: str
@@ -54,6 +55,7 @@ class Choice:
     given: bool = False
     brief: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    joins: bool = True
 
     @property
     def name(self) -> str:
@@ -114,7 +116,7 @@ def session_of(choice: Choice, say: Callable[[str], None]) -> Iterator[SparkSess
     say(_starting(choice))
     with sail.interrupts_end_engine() if choice.engine == "sail" else nullcontext():
         if choice.engine == "sail":
-            spark = sail.laptop_session()
+            spark = sail.laptop_session(joins=choice.joins)
         elif choice.address and choice.address.startswith("sc://"):
             spark = connect_session(choice.address)
         elif choice.address is None and SUBMITTED in os.environ:
@@ -148,7 +150,7 @@ def _starting(choice: Choice) -> str:
     """What is started; on this machine also what it may use of it."""
     said = f"starting {choice.name}"
     if choice.engine == "sail":
-        limits = sail.Limits.of()
+        limits = sail.Limits.of(joins=choice.joins)
         return f"{said}: {machine.in_words(limits.threads, f'{limits.memory / 2**30:.1f} GiB', machine.roomy_folder())}"
     where = choice.address or ("" if SUBMITTED in os.environ else "local[*]")
     if not where.startswith("local"):

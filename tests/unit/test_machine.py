@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rankmetrics_spark import cli
 from rankmetrics_spark.engines import Choice, choice, machine, spark
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 
@@ -80,6 +81,21 @@ def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypat
     assert choice._starting(Choice("spark")) == f"starting Spark: local[*] of 1 threads, memory 1024m {of_all}"
     monkeypatch.setattr(machine, "memory", lambda: 16 * GIB)
     assert (Limits.of().memory, spark.local_settings({})["spark.driver.memory"]) == (4 * GIB, "2048m")
+    assert [Limits.of(n, joins=False).memory / GIB for n in (1, 2, 3, 8, 64)] == [1, 1, 1.5, 4, 4]
     monkeypatch.setenv(THREADS, "3")
+    assert choice._starting(Choice("sail", joins=False)).startswith("starting Sail: 3 of 1 threads, memory 1.5 GiB of ")
     monkeypatch.setenv(MEMORY, "1g")
-    assert Limits.of() == Limits(3, GIB)
+    assert Limits.of() == Limits(3, GIB) == Limits.of(joins=False)
+
+
+@pytest.mark.parametrize(("inputs", "joins"), [([], False), (["judgements.path=j"], True), (["events.path=e"], True)])
+def test_evaluate_says_whether_the_log_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[str], joins: bool
+) -> None:
+    chosen = list[Choice]()
+    monkeypatch.setattr(cli, "_evaluate", lambda days, style, choice, *more: chosen.append(choice))
+    (tmp_path / "c.yaml").write_text(f"source: {{path: log}}\nsink: {{path: {tmp_path}/out}}\n")
+    with pytest.raises(TypeError):  # there is no result
+        sets = (part for each in inputs for part in ("--set", each))
+        cli.main(["evaluate", "--config", f"{tmp_path}/c.yaml", "--engine", "sail", *sets], standalone_mode=False)
+    assert [each.joins for each in chosen] == [joins]

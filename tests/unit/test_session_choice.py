@@ -105,7 +105,7 @@ def test_the_master_comes_before_the_environment_variable(
 
 def test_the_laptop_engine_has_a_session_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     # By its name: looking at what is there would load the client.
-    monkeypatch.setitem(vars(session_choice.sail), "laptop_session", lambda: Session("laptop"))
+    monkeypatch.setitem(vars(session_choice.sail), "laptop_session", lambda joins: Session("laptop"))
     monkeypatch.setitem(vars(session_choice.sail), "interrupts_end_engine", nullcontext)
     spark, message = chosen(engine="sail")
     assert (spark.origin, spark.stopped) == (("laptop",), True)

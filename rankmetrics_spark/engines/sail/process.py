@@ -30,8 +30,8 @@ THREADS, MEMORY = "RANKMETRICS_THREADS", "RANKMETRICS_MEMORY"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SMALLEST = 64 * 2**20
 #: Most memory unless it is asked for: with more, aggregations of a billion rows keep groups that are complete, and take
-#: 1.5 times as long.
-_LARGEST = 4 * 2**30
+#: 1.5 times as long. Without tables that are joined, so much for each of two or more threads is enough, and faster.
+_LARGEST, _OF_THREAD = 4 * 2**30, 2**29
 #: What the engine writes to its log where its own code fails, and why.
 _PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
 #: Seconds for the start; it takes less than one.
@@ -65,13 +65,17 @@ class Limits:
     memory: int
 
     @classmethod
-    def of(cls, threads: int | None = None, memory: str | int | None = None) -> Limits:
-        """Return these limits; by default the environment's, then every core, and half of the memory up to 4 GiB."""
+    def of(cls, threads: int | None = None, memory: str | int | None = None, joins: bool = True) -> Limits:
+        """Return these limits; by default the environment's, then every core, and half of the memory up to 4 GiB.
+
+        Without ``joins`` of the log with other tables, the default is half a GiB for each of two or more threads.
+        """
         n_threads = threads if threads is not None else os.environ.get(THREADS) or machine.cores()
-        enough = max(_SMALLEST, min(machine.memory() // 2, _LARGEST))
-        size = memory if memory is not None else os.environ.get(MEMORY) or enough
         if not re.fullmatch(r"[1-9]\d{0,3}", str(n_threads)):
             raise ConfigError(f"{THREADS} is '{n_threads}'; allowed: a number of threads from 1 on")
+        most = _LARGEST if joins else min(_LARGEST, max(2, int(n_threads)) * _OF_THREAD)
+        enough = max(_SMALLEST, min(machine.memory() // 2, most))
+        size = memory if memory is not None else os.environ.get(MEMORY) or enough
         match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)i?b?", str(size).strip().lower())
         n_bytes = int(match[1]) * _UNITS[match[2]] if match else 0
         if n_bytes < _SMALLEST:

@@ -44,7 +44,7 @@ _NEEDED = "spark.sql.session.localRelationSizeLimit"
 GROWN, MOST_CALLS = 2**30, 500
 
 
-def laptop_session(threads: int | None = None, memory: str | int | None = None) -> SparkSession:
+def laptop_session(threads: int | None = None, memory: str | int | None = None, *, joins: bool = True) -> SparkSession:
     """A session on the laptop engine: Sail in a child process, without Java; the same one while it runs.
 
     ``spark.stop()`` ends the engine; so does the end of this process.
@@ -53,6 +53,8 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
         threads: Threads that compute; by default $RANKMETRICS_THREADS, or one for each core.
         memory: Size of the memory pool, such as ``4g``; by default $RANKMETRICS_MEMORY, or half of the
             machine's up to 4 GiB.
+        joins: Whether logs are joined with other tables, such as judgements or events. If not, the default of memory is
+            0.5 GiB a thread at most, and 1 GiB for one thread: very large logs take less time and memory then.
 
     Raises:
         ConfigError: An argument is wrong, or an engine with other limits is running.
@@ -65,7 +67,7 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
     with _interrupts_wait() as is_interrupted, _LOCK:
         session = _running_session(threads, memory)
         if session is None:
-            limits = Limits.of(threads, memory)
+            limits = Limits.of(threads, memory, joins)
             for _, ended in _running:
                 ended.stop()
             _running.clear()
