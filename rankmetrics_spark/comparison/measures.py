@@ -114,6 +114,11 @@ class Totals:
             if self.n_cells > MOST_CELLS:
                 raise err.ConfigError(said("many_replicates", most_cells=MOST_CELLS))
 
+    def least(self, key: Key) -> float:
+        """The smallest size of the values of a key that has as many as it keeps; 0 with fewer."""
+        some = self.sums.get(key, np.zeros(0, np.int64))
+        return float(np.abs(some.view(np.float64)).min()) if len(some) >= VALUES[key.kind] else 0.0
+
     def kept(self, key: Key, n: int) -> st.Floats | None:
         """(m, w) values of the n units of a key, in any order; None where neither all nor the heaviest are kept."""
         some = self.sums.get(key, np.zeros(0, np.int64)).view(np.float64).reshape(-1, WIDTHS.get(key.kind, 1))
@@ -223,19 +228,25 @@ class Groups:
 
     def keep(self, totals: Totals, kind: str, metric: str, kept: st.Bools, *columns: st.Array) -> None:
         """Keep some rows of these columns, as bits; of groups that have too many, none if nobody reads a part."""
+        if kind in HEAVIEST and len(columns) == 1:
+            # Most rows of a large experiment are lighter than all that it has kept so far.
+            least = [totals.least(self.key(kind, metric, i)) for i in range(len(self.names))]
+            kept = kept & (np.abs(columns[0]) >= np.array(least)[self.place])
         rows = np.flatnonzero(kept & totals.keeps_values)
         n = np.bincount(self.place[rows], minlength=len(self.names))
         few = (n > 0) & ((n <= VALUES[kind]) | (VALUES[kind] == MOST_JUDGED) | (kind in HEAVIEST))
         rows = rows[few[self.place[rows]]]
-        rows = rows[np.argsort(self.place[rows], kind="stable")]
+        rows = rows if self.starts is not None else rows[np.argsort(self.place[rows], kind="stable")]
         cells = np.stack([each[rows].view(np.int64) for each in columns], axis=-1)
         for i, part in zip(np.flatnonzero(few).tolist(), np.split(cells, np.cumsum(n[few]))[:-1], strict=True):
             totals.add(self.key(kind, metric, i), part.ravel())
 
     def _sums(self, column: st.Array) -> st.Ints:
+        size = len(self.names)
+        if not (any(column.strides) and column.any()):
+            return np.zeros(size, np.int64)
         if self.starts is None:
-            size = len(self.names)
-            return st.group_sums([column], self.place, size)[:, 0] if column.any() else np.zeros(size, np.int64)
+            return st.group_sums([column], self.place, size)[:, 0]
         return np.asarray(np.add.reduceat(column.astype(np.float64, copy=False), self.starts).astype(np.int64))
 
     def key(self, kind: str, metric: str, i: int) -> Key:

@@ -49,18 +49,19 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
         exponents: ``LIMB_EXPONENTS``, or ``SQUARE_EXPONENTS`` for squares.
 
     Returns:
-        One such array per power of two, largest first; doubles that hold whole numbers below 2**31.
+        One such array per power of two, largest first; doubles that hold whole numbers below 2**31. Powers above all
+        values share one array, a zero with strides of 0.
 
     >>> [part.astype(int).tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
     [[2, 0], [1, 0], [536870912, -268435456], [0, 0]]
     """
-    parts, rest = [], values
-    largest = float(np.abs(values).max(initial=0.0))
-    none = np.zeros(values.shape)
-    for exponent in exponents[:-1]:
+    largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+    parts = [np.broadcast_to(0.0, values.shape)] * sum(largest <= 2.0**exponent for exponent in exponents[:-1])
+    rest = values
+    for exponent in exponents[len(parts) : -1]:
         # Rounded towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
-        whole = np.trunc(rest * 2.0**-exponent) if largest > 2.0**exponent else none
-        rest = rest - whole * 2.0**exponent if whole.any() else rest
+        whole = np.trunc(rest * 2.0**-exponent)
+        rest = rest - whole * 2.0**exponent
         parts.append(whole)
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
 
