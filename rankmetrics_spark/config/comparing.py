@@ -259,10 +259,8 @@ class Comparison(options.SectionWithOptions):
 
     def sizes(self, metric: str, segment: str, candidate: str) -> list[tuple[float, bool, str]]:
         """What is to be found: the margin, the effect, and what gates forbid, each as in ``size_of``, with its name."""
-        found = [
-            (*self.size_of("margin", metric), "the margin"),
-            (*self.size_of("effect", metric), "the stated effect"),
-        ]
+        stated = {"margin": "the margin", "effect": "the stated effect"}
+        found = [(*self.size_of(key, metric), name) for key, name in stated.items()]
         for gate in self.gates:
             if (str(gate.metric), gate.segment) == (metric, segment) and gate.experiment in (None, candidate):
                 found += [(gate.max_drop, False, GATE), (gate.max_relative_drop, True, GATE)]
@@ -347,10 +345,9 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
     Raises:
         ConfigError: Names the field, the experiment and the nearest known one.
     """
-    named = [("baseline", comparison.baseline), *(("candidates", name) for name in comparison.candidates)]
-    named += [("shares", name) for name in comparison.shares or ()]
-    for place, name in named:
-        err.check_known("experiment", [name], sorted(known), comparison.path_of(place))
+    named = {"baseline": [comparison.baseline], "candidates": comparison.candidates, "shares": comparison.shares or ()}
+    for place, names in named.items():
+        err.check_known("experiment", names, sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - SHARES_WITHIN and set(known) == set(comparison.shares):
         at = comparison.path_of("shares")

@@ -145,8 +145,7 @@ class Days:
     @property
     def missing(self) -> tuple[str, ...]:
         """The dates that are not published, ascending."""
-        published = {*self.dates}
-        return tuple(each for each in self.calendar if each not in published)
+        return tuple(sorted({*self.calendar} - {*self.dates}))
 
     @property
     def calendar(self) -> tuple[str, ...]:

@@ -52,8 +52,7 @@ class _Loader(yaml.SafeLoader):
 
 
 #: Type of a scalar -> the pattern of its texts, and the first characters that these may have.
-_RESOLVERS = doors.data_of(__name__, "resolvers")
-for _tag, (_pattern, _first) in _RESOLVERS.items():
+for _tag, (_pattern, _first) in doors.data_of(__name__, "resolvers").items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 

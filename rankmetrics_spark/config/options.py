@@ -348,10 +348,9 @@ _NOT_JUDGED_TWICE = ("intents", "shown_intents", "scores", "judged", "average_ra
 def _check_segments(options: Options) -> None:
     """Refuse segments that split the lists of a user, and combinations of other columns."""
     in_list = {name.lower() for name in options.list}
-    for name in options.segments:
-        if name.lower() in in_list:
-            at, lists = map(options.path_of, ("segments", "list"))
-            raise err.ConfigError.of("segment_in_list", at=at, name=name, lists=lists)
+    if both := [name for name in options.segments if name.lower() in in_list]:
+        at, lists = map(options.path_of, ("segments", "list"))
+        raise err.ConfigError.of("segment_in_list", at=at, name=both[0], lists=lists)
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:

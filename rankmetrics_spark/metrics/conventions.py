@@ -160,12 +160,9 @@ class Convention:
         >>> Convention(preset="mine").digest() == Convention().digest()
         True
         """
-        settings, usual = _settings(self), _settings(STANDARD)
-        for knob in knobs(self):
-            if knob.metadata.get("later") and settings[knob.name] == usual[knob.name]:
-                del settings[knob.name]
-        text = ";".join(f"{knob}={value}" for knob, value in settings.items())
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        usual, later = _settings(STANDARD), {knob.name for knob in knobs(self) if knob.metadata.get("later")}
+        told = (f"{knob}={text}" for knob, text in _settings(self).items() if knob not in later or text != usual[knob])
+        return hashlib.sha256(";".join(told).encode()).hexdigest()[:8]
 
 
 def knobs(convention: Convention | type[Convention] = Convention) -> list[Any]:

@@ -73,9 +73,7 @@ class Lists:
     @cached_property
     def count(self) -> Ints:
         """(e,) relevant items at or above each entry."""
-        relevant = self.relevant.astype(np.int64)
-        totals = np.bincount(self.found.list, relevant, minlength=self.batch.size).astype(np.int64)
-        return np.asarray(np.cumsum(relevant) - (np.cumsum(totals) - totals)[self.found.list])
+        return self.found.down_to(self.relevant > 0)
 
     @cached_property
     def precisions(self) -> Floats:

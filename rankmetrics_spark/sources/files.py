@@ -338,10 +338,8 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
 
 def odd_file(section: Input) -> err.InputError | None:
     """Return an error that names a local Parquet file in which a column has another type than in most; else None."""
-    schemas: dict[str, pa.Schema] = {}
-    for file in files_of(*section.paths) if section.format == "parquet" else ():
-        with suppress(OSError, pa.ArrowException):
-            schemas[file] = pq.read_schema(file)
+    files = files_of(*section.paths) if section.format == "parquet" else ()
+    schemas = {file: schema for file in files if (schema := schema_of(file)) is not None}
     for name in dict.fromkeys(name for schema in schemas.values() for name in schema.names):
         kinds = {file: schema.field(name).type for file, schema in schemas.items() if name in schema.names}
         counts = Counter(kinds.values()).most_common()
@@ -355,12 +353,15 @@ def odd_file(section: Input) -> err.InputError | None:
 
 def _own_columns(section: Input) -> pa.Schema | None:
     """Return the schema of the first file; None if the files are not local."""
-    if (file := next(files_of(*section.paths), None)) is None:
-        return None
-    try:
+    file = next(files_of(*section.paths), None)
+    return None if file is None else schema_of(file)
+
+
+def schema_of(file: str) -> pa.Schema | None:
+    """Return the schema of a Parquet file; None if the file is none, or broken."""
+    with suppress(OSError, pa.ArrowException):
         return pq.read_schema(file)
-    except (OSError, pa.ArrowException):
-        return None
+    return None
 
 
 def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:

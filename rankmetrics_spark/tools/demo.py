@@ -165,12 +165,11 @@ class _Lists:
 def _one_day(rng: np.random.Generator, people: _People, root: Path, days: list[date]) -> DemoLog:
     """Write the impressions of a day on which every user has a list."""
     noise, users = np.array(list(NOISE.values())), len(people.items)
-    scores = people.affinity + noise[people.experiments, None] * rng.standard_normal(people.affinity.shape)
-    top = np.argsort(-scores, axis=1)[:, :SLOTS]
-    clicks = _clicks(rng.random((users, SLOTS)), _pick(people.grades, top))
+    draws = rng.standard_normal(people.affinity.shape), rng.random((users, SLOTS))
+    top, scores, clicks = _ranked(people, np.arange(users), noise[people.experiments], *draws)
     order = rng.permutation(users)
     country, device = (_drawn(rng, parts, users) for parts in (COUNTRIES, DEVICES))
-    shown = _pick(people.items, top)[order], _pick(scores, top)[order], clicks[order]
+    shown = _pick(people.items, top)[order], scores[order], clicks[order]
     impressions = _impressions(people, _Lists(order, *shown, country[order], device[order]), list(NOISE))
     dates = pa.array([days[0]] * impressions.num_rows, pa.date32())
     # In a small log fewer, so that no experiment has more than a run allows.

@@ -46,13 +46,10 @@ class EventSample:
         columns: dict[str, str] = {}
         if lists and {*lists} <= {*map(str, rows)}:
             columns["list"] = ", ".join(lists)
-        if user in rows:
-            columns["user"] = str(user)
-        elif users := named_like(map(str, rows), "user"):
-            columns["user"] = users[0]
+        users = [user] if user in rows else named_like(map(str, rows), "user")
         items = named_like(map(str, rows), "item") or [name for name in map(str, rows) if name.endswith("object_id")]
-        columns |= {"item": items[0]} if items else {}
-        found = {"kind": named(rows, _EVENTS["kind"].split()), "time": named(rows, TIMES)}
+        found = {"user": next(iter(users), None), "item": next(iter(items), None)}
+        found |= {"kind": named(rows, _EVENTS["kind"].split()), "time": named(rows, TIMES)}
         columns |= {role: name for role, name in found.items() if name}
         of_rows = rows[columns["kind"]].dropna().unique() if "kind" in columns else ()
         kinds = [str(kind) for kind in of_rows[:_MOST_KINDS]]

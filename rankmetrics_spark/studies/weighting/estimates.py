@@ -224,20 +224,18 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
         of_key = st.Sums(ALL_SUMS, sums[key][None])
         counts = {name: int(of_key[name][0]) for name in ALL_SUMS.counts}
         effective = {"rows": float(_effective(of_key, "w")[0]), "users": float(effective_users(of_key)[0])}
+        numbers: Sequence[float | None] = (None, None, None)
         note = _refusal(key, effective, counts, rules)
-        estimator = self_normalised if key.estimator == "self_normalised" else ips
-        estimate = estimator(of_key, rules.confidence) if note is None else None
-        if estimate is not None and (note := _out_of_range(key, estimate, rules)):
-            estimate = None
-        elif estimate is not None:
-            note = "; ".join(_notes(counts, rules)) or None
-        bounds = (estimate.value, estimate.low, estimate.high) if estimate else ()
-        value, low, high = (float(each[0]) for each in bounds) if bounds else (None, None, None)
+        if note is None:
+            estimator = self_normalised if key.estimator == "self_normalised" else ips
+            found = [float(each[0]) for each in vars(estimator(of_key, rules.confidence)).values()]
+            if (note := _out_of_range(key, rules, *found)) is None:
+                numbers, note = found, "; ".join(_notes(counts, rules)) or None
         share = effective["rows"] / counts["rows"] if counts["rows"] else None
         size = (counts["n"], counts["rows"], effective["rows"], share, effective["users"])
         left = (counts["faulty"] + counts["unweighted"], counts["repeated"])
         mean_weight = float(of_key.mean("w", "rows")[0])
-        cells = (*key, value, low, high, *size, mean_weight, *left, rules.confidence, note)
+        cells = (*key, *numbers, *size, mean_weight, *left, rules.confidence, note)
         rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return rows
 
@@ -280,9 +278,8 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
 ROUNDING = 1e-9
 
 
-def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
+def _out_of_range(key: Key, rules: Rules, value: float, low: float, high: float) -> str | None:
     """Return a sentence if the whole interval is outside the range of the metric: then the propensities are wrong."""
-    value, low, high = (float(each[0]) for each in (estimate.value, estimate.low, estimate.high))
     # One user has no interval.
     low, high = (value if math.isnan(bound) else bound for bound in (low, high))
     ranges = {str(metric): metric.definition.range for metric in rules.metrics}

@@ -179,8 +179,7 @@ def _final(batches: eng.Batches, harvest: Harvest, confidence: float) -> Iterato
             if piece is None:
                 grades.append(float(grade))
             else:
-                sums = np.asarray(numbers.values)
-                pieces[piece] = pieces[piece] + sums if piece in pieces else sums
+                pieces[piece] = pieces.get(piece, 0) + np.asarray(numbers.values)
     if pieces:
         total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
         n_faulty, *n_others = map(int, total[: len(_COUNTS)])
