@@ -77,11 +77,8 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
 def _size(path: str, value: object) -> float | str:
     """How large a difference is, in a metric's unit or as a text such as ``1%``."""
     in_percent = isinstance(value, str) and value.strip().endswith("%")
-    try:
-        size = float(str(value).strip().removesuffix("%"))
-    except ValueError:
-        size = 0.0
-    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
+    size = mx.number_in(str(value).strip().removesuffix("%"))
+    if not 0 < size < (100 if in_percent else 1e300):
         allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
         raise fd.refuse(path, value, allowed)
     return f"{size:g}%" if in_percent else size

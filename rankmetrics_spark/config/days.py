@@ -1,7 +1,5 @@
 """Which day is evaluated: a date, or a number of days before today in a time zone; the days of a period; looks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -114,7 +112,7 @@ class Days:
             raise ConfigError.of("too_many_days", place=place, days=self, most=MOST_DAYS)
 
     @classmethod
-    def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> Days:
+    def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> "Days":
         """The days from the first date to the last.
 
         Args:
@@ -255,7 +253,7 @@ class Period(Section):
         if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
             raise self._refused("first", f"a date up to {self.path_of('last')}, {self.last}")
 
-    def on(self, date: str) -> Period:
+    def on(self, date: str) -> "Period":
         """The period of the run of a date.
 
         Raises:

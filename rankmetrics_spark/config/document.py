@@ -4,12 +4,11 @@ import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
@@ -122,8 +121,6 @@ def parse(content: str) -> object:
             _refuse(event, f"its aliases stand for more than {LARGEST:,} values; allowed: {LARGEST:,}")
     try:
         return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
-    except yaml.YAMLError:
-        raise
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
@@ -193,8 +190,7 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What users may know of a field.
 
     Attributes:

@@ -49,10 +49,7 @@ def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
     items = [value] if isinstance(value, (int, float)) else fd.listed(path, value)
     numbers: dict[float, None] = {}
     for item in items:
-        try:
-            size = float(item) if isinstance(item, (str, int, float)) and not isinstance(item, bool) else 0.0
-        except ValueError:
-            size = 0.0
+        size = mx.number_in(item)
         # Six digits after the point are as many as the name of a column shows.
         if not 0 < size < 100 or size != round(size, 6):
             raise fd.refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")

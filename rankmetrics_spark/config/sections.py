@@ -60,8 +60,7 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
     return checked
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """What is known of a format of inputs before its reader in ``sources`` is called.
 
     Attributes:
@@ -96,6 +95,21 @@ _NUMBERS = ("position", "score", "relevance")
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 #: The end of the name of a file that says its format, and is no part of the experiment that it names.
 ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(ENDINGS)}|trec|predictions)([.](gz|zst))?$")
+
+
+def experiment_of(path: str, named_by: str) -> str:
+    """The experiment that the path of a file names: ``named_by`` the ``file`` or its ``folder``.
+
+    A file is named without the ending of its format. Folders such as ``day=2026-11-20`` name no experiment.
+
+    >>> experiment_of("logs/control/day=2026-11-20/a.csv.gz", "file"), experiment_of("logs/control/d=1/a.csv", "folder")
+    ('a', 'control')
+    """
+    *folders, name = path.split("/")
+    if named_by == "file":
+        return ENDING.sub("", name)
+    return next((folder for folder in reversed(folders) if folder and "=" not in folder), "")
+
 
 #: Files and folders, or those of each experiment.
 Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]

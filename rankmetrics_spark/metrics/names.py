@@ -356,10 +356,7 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
     err.check_known(f"parameter of metric '{text}'", texts, values)
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
-        try:
-            values[name] = float(str(given))
-        except ValueError:
-            values[name] = math.nan
+        values[name] = conventions.number_in(given)
         if not low < values[name] < high:
             raise err.ConfigError(f"metric '{text}': {name} is {given!r}; it must be a number above {low} below {high}")
     return tuple(values.items())

@@ -99,7 +99,7 @@ def by_experiment(section: cfg.Input) -> cfg.Input:
     numbers = count()
     for base in chain.from_iterable(map(fl.expand_path, section.paths)):
         for file in cfg.files_below(base):
-            name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
+            name = quote(cfg.experiment_of(os.path.abspath(file), section.experiment_from), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
             link = root.joinpath(f"{fl.OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
             link.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,5 @@
 """Which items users see, without any relevance: how often each is shown -> coverage, Gini index, entropy, novelty."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -325,7 +324,7 @@ def _part(
         shown, items = counts[name, replicate, "shown"]
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
-        of_catalogue = math.nan, math.nan
+        of_catalogue = np.nan, np.nan
         if 0 < n_items <= catalogue:
             of_catalogue = mx.coverage(n_items, catalogue), mx.gini(shown, items, catalogue)
         values.append((*of_catalogue, mx.entropy(shown, items), mx.novelty(interactions, rows, n_interactions or 0)))
@@ -342,7 +341,7 @@ def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, 
         return None
     one, other = parts[name][1], parts[baseline][1]
     apart = abs(one[0] - other[0])
-    by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else math.inf
+    by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else np.inf
     smaller = max(min(one[0], other[0]), 1.0)
     if apart <= CHANCE_APART * smaller or (apart <= MOST_APART * smaller and apart <= by_chance):
         return None
@@ -351,5 +350,5 @@ def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, 
 
 def _interval(values: mx.Floats, confidence: float) -> tuple[float, float]:
     """The normal interval around the first value, with the standard deviation of the others."""
-    half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else math.nan
+    half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else np.nan
     return values[0] - half, values[0] + half

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -124,8 +124,7 @@ def make_log(
     return log
 
 
-@dataclass(frozen=True)
-class _People:
+class _People(NamedTuple):
     """The users of a log.
 
     Attributes:
@@ -141,8 +140,7 @@ class _People:
     experiments: Ints
 
 
-@dataclass(frozen=True)
-class _Lists:
+class _Lists(NamedTuple):
     """The lists of one day, one per user who came.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Events and assignments in the first config: which columns they share with the log, which kinds and arms are there."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,8 +24,7 @@ def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:
     return next((ends[word] for word in words if word in ends), None)
 
 
-@dataclass(frozen=True)
-class EventSample:
+class EventSample(NamedTuple):
     """Events of a log.
 
     Attributes:
@@ -69,8 +68,7 @@ class EventSample:
             yield f"  grades: {{{grades}}}  # a guess, by the names{none}"
 
 
-@dataclass(frozen=True)
-class AssignmentSample:
+class AssignmentSample(NamedTuple):
     """The first rows of a table of assignments.
 
     Attributes:

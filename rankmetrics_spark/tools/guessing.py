@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,8 +24,7 @@ _DECIMAL_COMMA = r"[-+]?\d+,\d+"
 _NEEDED = WORDS["needed"]
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """A column for a role, and how sure that is: ``given``, ``sure``, ``likely`` or ``a guess``, with why.
 
     Lists may need several columns: ``beside`` holds those after the first.

@@ -4,8 +4,6 @@ Most values were printed by the system. A line says how many were not: they come
 preset ``standard``, from the definition.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -107,7 +105,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
     }
 
 
-def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
+def by_spark(spark: "SparkSession") -> dict[tuple[str, str, str], float]:
     """Compute every golden value on the session's executors."""
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.road import Tables

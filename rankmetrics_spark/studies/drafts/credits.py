@@ -1,7 +1,6 @@
 """Clicks of interleaved lists -> who won each list -> exact sums over users for each pair of rankers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ Pair = tuple[str | None, str | None]
 Totals = dict[Pair, mx.Array]
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """How the lists were made.
 
     Attributes:

@@ -94,11 +94,10 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     stated = replace(test, difference=np.full(len(n), request.effect or np.nan), standard_error=error)
     needed = st.users_needed(n, stated.difference, error, 1 - design.level, power)
     needed = rule.users_needed(stated, n, design.level, power) if any_look else needed
-    won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
         **counts,
-        "lists_tied": [clicked - a - b for clicked, a, b in won],
+        "lists_tied": (sums["n_lists_clicked"] - sums["lists_a"] - sums["lists_b"]).tolist(),
         "preference": test.difference.tolist(),
         **{name: getattr(test, name).tolist() for name in ("ci_low", "ci_high", "p_value")},
         "p_adjusted": st.adjusted_p_values(decides.p_value, request.correction).tolist(),

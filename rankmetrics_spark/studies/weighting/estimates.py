@@ -9,7 +9,6 @@ Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learn
 and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, Survey Sampling (1965).
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,8 +48,7 @@ def effective_sample_size(total: Any, squares: Any) -> st.Floats:
     return np.asarray(np.divide(total * total, squares, out=np.zeros(total.shape), where=squares > 0))
 
 
-@dataclass(frozen=True)
-class UserValues:
+class UserValues(NamedTuple):
     """The contribution of u users to an estimate.
 
     Attributes:
@@ -101,8 +99,7 @@ def _effective(sums: st.Sums, weight: str) -> st.Floats:
     return effective_sample_size(sums.real(weight), sums.real(2 * weight))
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Estimates of g groups with their intervals, (g,) each; NaN if there is none."""
 
     value: st.Floats
@@ -169,7 +166,7 @@ class Weighting(cfg.Section):
     target: str | None = cfg.key(None, cfg.text)
     ranks: Mapping[int, float] | None = cfg.key(None, cfg.as_given)
     estimators: tuple[str, ...] = cfg.key(ESTIMATORS, _estimators)
-    clip: float = cfg.key(10.0, cfg.number(0, math.inf, inclusive=False))
+    clip: float = cfg.key(10.0, cfg.number(0, np.inf, inclusive=False))
     least_effective: float = cfg.key(30.0, cfg.number(0, 1e15, inclusive=True))
     least_share: float = cfg.key(0.01, cfg.number(0, 1, inclusive=True))
 
@@ -228,7 +225,7 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
         note = _refusal(key, effective, counts, rules)
         if note is None:
             estimator = self_normalised if key.estimator == "self_normalised" else ips
-            found = [float(each[0]) for each in vars(estimator(of_key, rules.confidence)).values()]
+            found = [float(each[0]) for each in estimator(of_key, rules.confidence)]
             if (note := _out_of_range(key, rules, *found)) is None:
                 numbers, note = found, "; ".join(_notes(counts, rules)) or None
         share = effective["rows"] / counts["rows"] if counts["rows"] else None
@@ -281,9 +278,9 @@ ROUNDING = 1e-9
 def _out_of_range(key: Key, rules: Rules, value: float, low: float, high: float) -> str | None:
     """Return a sentence if the whole interval is outside the range of the metric: then the propensities are wrong."""
     # One user has no interval.
-    low, high = (value if math.isnan(bound) else bound for bound in (low, high))
+    low, high = (value if np.isnan(bound) else bound for bound in (low, high))
     ranges = {str(metric): metric.definition.range for metric in rules.metrics}
-    least, most = ranges.get(key.metric, (-math.inf, math.inf))
+    least, most = ranges.get(key.metric, (-np.inf, np.inf))
     if low <= most + ROUNDING and high >= least - ROUNDING:
         return None
     return said("out_of_range", value=value, metric=key.metric, least=least, most=most, low=low, high=high)
