@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch
 from rankmetrics_spark.config import fields as fd, options
@@ -17,7 +17,7 @@ GATE = "the limit of a gate"
 
 
 @dataclass(frozen=True)
-class Resampling(fd.Section):
+class Resampling(fd.Section, at="comparison.randomization"):
     """How often the users are resampled.
 
     Attributes:
@@ -25,32 +25,26 @@ class Resampling(fd.Section):
         seed: Chooses the random numbers; the same seed gives the same bits anywhere.
     """
 
-    at: ClassVar[str] = "comparison.randomization"
-
     replicates: int = fd.key(9_999, fd.count(99, MOST_REPLICATES))
     seed: int = fd.key(1, fd.count(0, 2**63 - 1))
 
 
 @dataclass(frozen=True)
-class Bootstrap(Resampling):
+class Bootstrap(Resampling, at="comparison.bootstrap"):
     """Bootstrap intervals of the means and of the differences."""
 
-    at: ClassVar[str] = "comparison.bootstrap"
-
     replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
-class AaCheck(Resampling):
+class AaCheck(Resampling, at="comparison.aa_check"):
     """Tests between arms that differ by chance alone: how often they find a difference."""
 
-    at: ClassVar[str] = "comparison.aa_check"
-
     replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
-class Cuped(options.SectionWithOptions):
+class Cuped(options.SectionWithOptions, at="comparison.cuped"):
     """Variance reduction with the values that the users had before the experiment: one of three is given.
 
     Attributes:
@@ -58,8 +52,6 @@ class Cuped(options.SectionWithOptions):
         before: ``exposure``: the lists of users before their exposure to each test.
         days: Of how many days before the exposure these lists are.
     """
-
-    at: ClassVar[str] = "comparison.cuped"
 
     date: str | None = fd.key(None, fd.day)
     column: str | None = options.option("covariate")
@@ -136,7 +128,7 @@ def _metric(path: str, value: object) -> mx.Metric:
 
 
 @dataclass(frozen=True)
-class Comparison(options.SectionWithOptions):
+class Comparison(options.SectionWithOptions, at="comparison"):
     """Which experiments are compared, and how.
 
     Attributes:
@@ -172,8 +164,6 @@ class Comparison(options.SectionWithOptions):
         period: A run compares the users of these dates: those that are published, and its own.
         target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
     """
-
-    at: ClassVar[str] = "comparison"
 
     baseline: str | None = fd.key(None, fd.text)
     pairs: str = fd.key("baseline", fd.choice("baseline", "all"))
@@ -265,7 +255,7 @@ class Comparison(options.SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Gate(fd.Section):
+class Gate(fd.Section, at="gates"):
     """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5.
 
     Attributes:
@@ -278,8 +268,6 @@ class Gate(fd.Section):
         on: The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.
         trusted: Fails too where the test is not trustworthy, or there is none.
     """
-
-    at: ClassVar[str] = "gates"
 
     metric: mx.Metric = fd.key(None, _metric)
     min: float | None = fd.key(None, fd.number(-1e300, 1e300, inclusive=True))

@@ -230,7 +230,7 @@ def _day_of_period(path: str, value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Period(Section):
+class Period(Section, at="comparison.period"):
     """The dates whose users are compared as one: each user counts with their mean over these days.
 
     >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
@@ -241,7 +241,6 @@ class Period(Section):
         last: Last date of the period; ``{date}`` is the evaluation date.
     """
 
-    at: ClassVar[str] = "comparison.period"
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
 
     first: str = key(None, _day_of_period)
@@ -271,7 +270,7 @@ MOST_LOOKS = 100
 
 
 @dataclass(frozen=True)
-class PlannedLooks(Section):
+class PlannedLooks(Section, at="comparison.looks"):
     """A number of looks that is planned before the first one.
 
     Attributes:
@@ -279,8 +278,6 @@ class PlannedLooks(Section):
         spending: How much of the error is spent early: little, more, or as much as of the information.
         look: Number of this look; a run counts the dates that are published.
     """
-
-    at: ClassVar[str] = "comparison.looks"
 
     planned: int = key(None, count(1, MOST_LOOKS))
     spending: str = key("obrien_fleming", choice("obrien_fleming", "pocock", "linear"))

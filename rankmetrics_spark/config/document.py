@@ -250,8 +250,7 @@ def as_dict(config: Section) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
-    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
+    return err.values_without_secrets(_plain(config))  # type: ignore[no-any-return]
 
 
 #: Fields whose names are those of an engine, so what is not known to be public is hidden.

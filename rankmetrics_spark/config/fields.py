@@ -55,6 +55,9 @@ class Section:
     at: ClassVar[str] = ""
     words: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls, at: str | None = None) -> None:
+        cls.at = cls.at if at is None else at
+
     def __post_init__(self) -> None:
         """Replaces each raw value by the checked one.
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, words
 from rankmetrics_spark.config import fields as fd
@@ -77,7 +77,7 @@ def _read_mark(path: str, value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Packed(fd.Section):
+class Packed(fd.Section, at="source.packed"):
     """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts.
 
     Attributes:
@@ -85,8 +85,6 @@ class Packed(fd.Section):
         parts: What an item consists of, in order.
         between: Between two parts; the first part may hold it too.
     """
-
-    at: ClassVar[str] = "source.packed"
 
     separator: str = fd.key(" ", _read_mark)
     parts: tuple[str, ...] = fd.key(("item",), _read_parts)
@@ -100,10 +98,8 @@ class Packed(fd.Section):
 
 
 @dataclass(frozen=True)
-class PackedJudgements(Packed):
+class PackedJudgements(Packed, at="judgements.packed"):
     """The same for judgements."""
-
-    at: ClassVar[str] = "judgements.packed"
 
 
 EVENT_ROLES = ("list", *sch.EVENT_NAMES)
@@ -330,7 +326,8 @@ def option(name: str) -> Any:
 class SectionWithOptions(fd.Section):
     """A section that has the options whose paths are in it, declared or not."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, at: str | None = None) -> None:
+        super().__init_subclass__(at)
         for name, path in PATHS.items():
             at, _, last = path.rpartition(".")
             if at == cls.at and last not in vars(cls):

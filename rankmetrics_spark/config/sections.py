@@ -234,7 +234,7 @@ _kind_of_rows = fd.mapping(
 
 
 @dataclass(frozen=True)
-class Source(Input, SectionWithOptions):
+class Source(Input, SectionWithOptions, at="source"):
     """The impressions: an ``Input`` with its lists and segments.
 
     Attributes:
@@ -247,7 +247,6 @@ class Source(Input, SectionWithOptions):
         ranks: Of balanced interleaving: ranker -> the column with its own rank of the item; two of them.
     """
 
-    at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = sch.ROLES
 
     format: str = fd.key(None, format_of("source"))
@@ -312,10 +311,9 @@ class Source(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Judgements(Input, SectionWithOptions):
+class Judgements(Input, SectionWithOptions, at="judgements"):
     """The judgements; they define m and the ideal list."""
 
-    at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = sch.JUDGEMENT_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
@@ -324,10 +322,9 @@ class Judgements(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class MachineJudgements(Input, SectionWithOptions):
+class MachineJudgements(Input, SectionWithOptions, at="machine_judgements"):
     """The judgements of a machine, in a table of their own."""
 
-    at: ClassVar[str] = "machine_judgements"
     roles: ClassVar[Mapping[str, str]] = sch.MACHINE_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
@@ -335,10 +332,8 @@ class MachineJudgements(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Events(Input, SectionWithOptions):
+class Events(Input, SectionWithOptions, at="events"):
     """Clicks and the like in rows of their own; without a place, they are in the table of the source."""
-
-    at: ClassVar[str] = "events"
 
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
@@ -375,7 +370,7 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
 
 
 @dataclass(frozen=True)
-class Quality(SectionWithOptions):
+class Quality(SectionWithOptions, at="quality"):
     """What happens to faulty rows.
 
     Attributes:
@@ -384,8 +379,6 @@ class Quality(SectionWithOptions):
         gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``.
         on_broken_split: If users do not follow ``comparison.shares``.
     """
-
-    at: ClassVar[str] = "quality"
 
     on_invalid: str = fd.key("quarantine", fd.choice("quarantine", "fail"))
     max_invalid_fraction: float = fd.key(0.01, fd.number(0, 1, inclusive=True))
