@@ -230,7 +230,8 @@ def test_judgements_of_other_ids_are_refused(spark: SparkSession, moved: str, ta
     error = refusal(getattr(result, table).collect)
     assert type(error) is InputError and str(error) == (
         f"no {moved} of the impressions is in the judgements, so every shown item would be unjudged; "
-        f"shown: '{judged}.9'; judged: '{judged}' (letters shown as a, digits as 9); an id has to be the same text in both"
+        f"shown: '{judged}.9'; judged: '{judged}' (letters shown as a, digits as 9); "
+        "an id has to be the same text in both"
     )
 
 
