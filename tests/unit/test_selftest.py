@@ -55,12 +55,5 @@ def test_a_missing_value_counts_as_a_failure() -> None:
 
 def test_a_line_shows_the_largest_difference() -> None:
     (check,) = (one for one in selftest.golden_checks({}) if one.preset == "tfma")
-    assert str(check._replace(difference=0.25, unprinted={})).split() == [
-        "tfma",
-        "16",
-        "values",
-        "largest",
-        "difference",
-        "2.5e-01",
-        "FAILED",
-    ]
+    line = str(check._replace(difference=0.25, unprinted={}))
+    assert line.split() == ["tfma", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]
