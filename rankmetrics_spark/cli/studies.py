@@ -70,12 +70,7 @@ class Study:
     @property
     def options(self) -> list[click.Option]:
         """The options of its command, beside those of every command that reads a config."""
-        more = [
-            click.Option(
-                [_flag(each)], help=f"{each.allowed or 'Columns, such as query,item'}; {_shown(each)} by default."
-            )
-            for each in self._own
-        ]
+        more = [*map(_option, self._own)]
         more += [click.Option([f"--{file}"], help=f"File or folder of {file}, a row per item.") for file in self.files]
         if len(self.tables) > 1:
             more.append(click.Option(["--show"], type=click.Choice([*self.tables]), help="Which table is printed."))
@@ -155,9 +150,10 @@ def _of_config(config: cfg.Config) -> dict[str, Any]:
     return {name: cfg.value_at(config, path) for name, path in _OF_CONFIG.items()}
 
 
-def _shown(setting: cfg.Setting) -> str:
-    default = setting.default
-    return ",".join(default) if isinstance(default, tuple) else str(default)
+def _option(setting: cfg.Setting) -> click.Option:
+    default = ",".join(setting.default) if isinstance(setting.default, tuple) else setting.default
+    allowed = setting.allowed or "Columns, such as query,item"
+    return click.Option([_flag(setting)], help=f"{allowed}; {default} by default.")
 
 
 def _read(setting: cfg.Setting, text: str) -> object:

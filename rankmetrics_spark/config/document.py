@@ -4,12 +4,11 @@ import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
@@ -52,8 +51,7 @@ class _Loader(yaml.SafeLoader):
 
 
 #: Type of a scalar -> the pattern of its texts, and the first characters that these may have.
-_RESOLVERS = doors.data_of(__name__, "resolvers")
-for _tag, (_pattern, _first) in _RESOLVERS.items():
+for _tag, (_pattern, _first) in doors.data_of(__name__, "resolvers").items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
@@ -123,8 +121,6 @@ def parse(content: str) -> object:
             _refuse(event, f"its aliases stand for more than {LARGEST:,} values; allowed: {LARGEST:,}")
     try:
         return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
-    except yaml.YAMLError:
-        raise
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
@@ -194,8 +190,7 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What users may know of a field.
 
     Attributes:
@@ -255,8 +250,7 @@ def as_dict(config: Section) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
-    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
+    return err.values_without_secrets(_plain(config))  # type: ignore[no-any-return]
 
 
 #: Fields whose names are those of an engine, so what is not known to be public is hidden.

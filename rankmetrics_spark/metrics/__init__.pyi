@@ -28,6 +28,7 @@ from .conventions import PRESETS as PRESETS
 from .conventions import STANDARD as STANDARD
 from .conventions import Convention as Convention
 from .conventions import knobs as knobs
+from .conventions import number_in as number_in
 from .conventions import resolve as resolve
 from .discounts import UNCUT as UNCUT
 from .discounts import discount as discount

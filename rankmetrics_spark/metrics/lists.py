@@ -1,9 +1,9 @@
 """A batch under one convention, and the values of its metrics; what several metrics share is computed once."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from rankmetrics_spark.metrics.names import REGISTRY, Metric
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Ties:
+class Ties(NamedTuple):
     """Groups of equal scores that hold a relevant item, in rank order: one element per group.
 
     Attributes:
@@ -73,9 +72,7 @@ class Lists:
     @cached_property
     def count(self) -> Ints:
         """(e,) relevant items at or above each entry."""
-        relevant = self.relevant.astype(np.int64)
-        totals = np.bincount(self.found.list, relevant, minlength=self.batch.size).astype(np.int64)
-        return np.asarray(np.cumsum(relevant) - (np.cumsum(totals) - totals)[self.found.list])
+        return self.found.down_to(self.relevant > 0)
 
     @cached_property
     def precisions(self) -> Floats:

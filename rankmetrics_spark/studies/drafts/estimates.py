@@ -94,11 +94,10 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     stated = replace(test, difference=np.full(len(n), request.effect or np.nan), standard_error=error)
     needed = st.users_needed(n, stated.difference, error, 1 - design.level, power)
     needed = rule.users_needed(stated, n, design.level, power) if any_look else needed
-    won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
         **counts,
-        "lists_tied": [clicked - a - b for clicked, a, b in won],
+        "lists_tied": (sums["n_lists_clicked"] - sums["lists_a"] - sums["lists_b"]).tolist(),
         "preference": test.difference.tolist(),
         **{name: getattr(test, name).tolist() for name in ("ci_low", "ci_high", "p_value")},
         "p_adjusted": st.adjusted_p_values(decides.p_value, request.correction).tolist(),
@@ -177,20 +176,17 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else f"the same for each {UNIT}, so there is no interval"
     summary = f"on average, {ahead} won {share} of a {UNIT}'s lists with a click, ties counted half ({spread})"
-    p = p_value(row["p_adjusted"], alpha)
-    if row["p_adjusted"] < alpha:
-        first = f"{ahead} beats {other}: {summary}."
-        chance = f"Chance alone would rarely give this ({p}{corrected})."
-    else:
-        first = f"No clear preference between {a} and {b}: {summary}."
-        chance = f"Chance alone could explain this ({p}{corrected})."
+    is_clear = row["p_adjusted"] < alpha
+    result = f"{ahead} beats {other}" if is_clear else f"No clear preference between {a} and {b}"
+    chance = f"Chance alone {'would rarely give' if is_clear else 'could explain'} this"
+    first = f"{result}: {summary}. {chance} ({p_value(row['p_adjusted'], alpha)}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""
     if row["p_adjusted"] < alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _with_power(row)
-    return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
+    find = "" if is_clear or is_unknown(row["smallest_effect"]) else _with_power(row)
+    return " ".join(filter(None, (first, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
 def _with_power(row: sch.Row) -> str:
@@ -226,14 +222,10 @@ def _percent(share: float) -> str:
 
 def _left_out_in_words(row: sch.Row) -> str:
     """Rows that are left out, where they are so many that people have to know."""
-    many, sentences = MANY_LEFT_OUT * row["n_rows"], []
-    if row["n_faulty_rows"] > many:
-        share = _percent(row["n_faulty_rows"] / row["n_rows"])
-        sentences.append(said("faults_left_out", share=share))
-    if row["n_repeated"] > many:
-        share = _percent(row["n_repeated"] / row["n_rows"])
-        sentences.append(said("repeats_left_out", share=share))
-    return " ".join(sentences)
+    n_rows, left_out = row["n_rows"], (row["n_faulty_rows"], row["n_repeated"])
+    faults, repeats = (_percent(n / n_rows) if n > MANY_LEFT_OUT * n_rows else "" for n in left_out)
+    sentences = faults and said("faults_left_out", share=faults), repeats and said("repeats_left_out", share=repeats)
+    return " ".join(filter(None, sentences))
 
 
 def counts_in_words(row: sch.Row) -> str:

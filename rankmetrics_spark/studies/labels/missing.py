@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +36,7 @@ class Missing(Section):
     max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """What the Python steps compute."""
 
     metrics: tuple[mx.Metric, ...]
@@ -219,7 +218,6 @@ def _read(batch: pa.RecordBatch) -> tuple[of_pairs.Arms, pa.Array | None, Any]:
     of_list = replace(entries, list=of.astype(np.int64)).take(np.argsort(of, kind="stable"))
     rows = lay.by_position(lay.without_repeats(of_list, len(lists), lay.Reading(mx.STANDARD))[0])
     user, arm = np.divmod(lists, len(names))
-    assert rows.position is not None
     item = np.unique(np.stack([user[rows.list], rows.hash]), axis=1, return_inverse=True)[1].reshape(-1)
     pool_user, grades = lay.flat(columns[sch.POOL_GRADE])
     pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)

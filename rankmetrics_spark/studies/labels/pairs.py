@@ -1,7 +1,6 @@
 """Sums of bounds over users, and what they say: whether one experiment is ahead whatever the missing labels are."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -30,8 +29,7 @@ class Key(NamedTuple):
     metric: str
 
 
-@dataclass(frozen=True)
-class Arms:
+class Arms(NamedTuple):
     """Lists with their experiments.
 
     Attributes:
@@ -66,8 +64,7 @@ def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[in
     return [*combinations(places, 2)]
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(NamedTuple):
     """The items of the users who are in both experiments of a pair.
 
     Attributes:
