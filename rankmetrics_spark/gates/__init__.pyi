@@ -5,7 +5,7 @@ from .counts import Counts as Counts
 from .counts import Inspected as Inspected
 from .counts import checks_without_users as checks_without_users
 from .counts import rates_without_users as rates_without_users
-from .counts import total_counts as total_counts
+from .counts import totals as totals
 from .counts import without_users as without_users
 from .limits import Findings as Findings
 from .limits import gate_checks as gate_checks

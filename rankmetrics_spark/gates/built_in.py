@@ -22,9 +22,9 @@ GRADED, AGREEMENT = "graded_rate", "judge_agreement"
 ALIKE = 0.95
 
 
-def log_checks(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> list[sch.Check]:
+def log_checks(log: cn.Inspected, settings: cfg.Quality) -> list[sch.Check]:
     """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
-    seen = {name: count for name, count in cn.arms(counts).items() if count["lists"]}
+    seen = {name: count for name, count in log.arms.items() if count["lists"]}
     kinds = [kind(log, seen, settings) for kind in (_nothing_relevant, _grades)]
     kinds += [kind(log, seen) for kind in (_segments, _judged, _population)]
     return [check for kind in kinds for check in kind]
@@ -32,10 +32,10 @@ def log_checks(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> l
 
 def _nothing_relevant(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Fail where no list has a relevant item, unless the user has set a limit of that rate; its own check reads it."""
-    lists = cn.total_counts(counts, "lists") - cn.total_counts(counts, "lists_outside")
+    lists = log.total["lists"] - log.total["lists_outside"]
     reads_relevance = any(metric.definition.name != "judged" for metric in log.plan.scoring.metrics)
     is_limited = "fail" in settings.gates.get(NO_RELEVANT, {})
-    if not lists or cn.total_counts(counts, "no_relevant") < lists or is_limited or not reads_relevance:
+    if not lists or log.total["no_relevant"] < lists or is_limited or not reads_relevance:
         return
     options, (rule, *_) = log.plan.options, log.plan.scoring.conventions
     column = log.plan.mapping.get("relevance")
@@ -85,10 +85,10 @@ class Hits:
     decides: bool
 
 
-def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hits | None:
+def about_grades(log: cn.Inspected, limits: cfg.Limits) -> Hits | None:
     """What to say where relevance has several grades, and nobody has said from which on an item is a hit."""
     rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
-    if rule.relevant_from or GRADED in limits or not cn.total_counts(counts, "graded_lists"):
+    if rule.relevant_from or GRADED in limits or not log.total["graded_lists"]:
         return None
     readers = [metric for metric in log.plan.scoring.metrics if _reads_hits(metric, rule)]
     if not readers:
@@ -100,7 +100,7 @@ def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hi
 
 def _grades(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Warn of such grades where they decide; elsewhere they are a note."""
-    hits = about_grades(log, counts, settings.gates)
+    hits = about_grades(log, settings.gates)
     if hits and hits.decides:
         for name, count in counts.items():
             yield sch.Check("relevant_from", sch.WARN, hits.sentence, name, count["graded_lists"] / count["lists"], 0.0)
@@ -153,7 +153,7 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
         # A machine has judged the rest.
         return
     k, metric = scoring.top, f"judged@{scoring.top}"
-    if not cn.total_counts(counts, "refuted"):
+    if not log.total["refuted"]:
         for name, value in shares.items():
             text = f"The judgements hold relevant items alone, so nothing says which of the top {k} are judged."
             yield sch.Check("judged_top_rate", sch.NOT_CHECKED, text, name, value, metric=metric)

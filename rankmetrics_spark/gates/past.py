@@ -48,7 +48,8 @@ def past_checks(
             one that is over on the date is not missing.
     """
     log = log_of(counts, users)
-    names = {name or None for name in cn.arms(counts)} - {None}
+    arms = [*cn.arms(counts)]
+    names = {name or None for name in arms} - {None}
     days: list[tuple[str, Log]] = []
     for day in sorted((day for day in published if day < date), reverse=True):
         of_day = [entry for entry in published[day].entries if names & {*entry.experiments}]
@@ -63,11 +64,11 @@ def past_checks(
             if key in settings.gates:
                 text = f"{key} are held against {ENOUGH} earlier days or more, and {len(days)} are published"
                 name = next(name for name in PAST_CHECKS if PAST_CHECKS[name] == key)
-                checks += [sch.Check(name, sch.NOT_CHECKED, text, experiment) for experiment in cn.arms(counts)]
+                checks += [sch.Check(name, sch.NOT_CHECKED, text, experiment) for experiment in arms]
         elif key == "experiments":
-            checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], [*cn.arms(counts)])
+            checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], arms)
         else:
-            checks += _changes(key, log, _like(date, days), levels, [*cn.arms(counts)], tests is not None)
+            checks += _changes(key, log, _like(date, days), levels, arms, tests is not None)
     return checks
 
 

@@ -42,6 +42,8 @@ MOST_CHECKS = 10_000
 MOST_WARNINGS = 5
 #: If an input has more files, the record has no ``bytes``.
 MOST_PATHS = 1_000
+#: What a record says of the rows -> the count.
+TOTALS = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
 
 
 @dataclass
@@ -110,10 +112,9 @@ class Record:
 
     def add_counts(self, plan: road.Plan, findings: gates.Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
         self.entries |= {
             "layout": plan.layout.name,
-            "rows": {name: findings.total(counted) for name, counted in totals.items()},
+            "rows": {name: findings.total(counted) for name, counted in TOTALS.items()},
             "experiments": findings.counts,
             "judgements": judgements,
             "quality": findings.as_record(),

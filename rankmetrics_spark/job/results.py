@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import comparison, engines as eng, errors as err, pipeline, report as rep, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, check_experiments, of_test
-from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
+from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, totals
 from rankmetrics_spark.job import record as rec, registering
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
 from rankmetrics_spark.pointers import Compared, Pointers
@@ -42,7 +42,7 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
     roles |= {request.baseline: "the baseline"}
     absent = {name: role for name, role in roles.items() if name is not None and name not in experiments}
     if absent and not experiments:
-        n = total_counts(counts, "rows")
+        n = totals(counts)["rows"]
         raise err.QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
     # Those that this log or an earlier run knows are late, or all their rows are faulty; other names are unknown.
     seen: set[str | None] = {*counts}
