@@ -172,9 +172,10 @@ def _evaluate(context: rec.Context) -> Outcome:
             sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
-            context.record.entries["notes"] += results.kept_beside(store, every_partition)
+            published = store.pointer(config.evaluation_date)
+            context.record.entries["notes"] += results.kept_beside(published, every_partition)
             if context.stored is None:
-                sinks.refuse_other_convention(store, every_partition, *context.convention)
+                sinks.refuse_other_convention(store, published, every_partition, *context.convention)
             else:
                 context.stored.refuse_other_lists(counts, tables.digests["judgements"])
                 if context.store_for is None:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -263,10 +263,10 @@ class Context:
     def partitions(self, filled: str, most: int = 1, few: bool = True, counts: Any = None) -> sinks.Partitions:
         """The partitions of a table that has rows where this was counted, in the log or in ``counts``."""
         known = self.counts if counts is None else counts
-        partitions = sinks.partitions_for(self.config.evaluation_date, known, filled, most, few)
+        with_rows, without = ([name for name, n in known.items() if bool(n[filled]) == has] for has in (True, False))
         # Stored lists are of no experiment.
-        of_none = [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
-        return replace(partitions, emptied=[*partitions.emptied, *of_none])
+        without += [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
+        return sinks.Partitions(self.config.evaluation_date, with_rows, without, most, few)
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,7 +16,7 @@ from rankmetrics_spark.config import Comparison, Config, check_experiments, of_t
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, totals
 from rankmetrics_spark.job import record as rec, registering
 from rankmetrics_spark.job.earlier import Earlier, has_user_days
-from rankmetrics_spark.pointers import Compared, Pointers
+from rankmetrics_spark.pointers import Compared, Pointer, Pointers
 from rankmetrics_spark.sinks import Partitions, Store, Written
 
 #: Rows of a table that are read for the verdict and for the checks.
@@ -60,9 +60,8 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
         comparison.refuse_too_many_replicates(request, len(experiments), len(config.metrics))
 
 
-def kept_beside(store: Store, partitions: Partitions) -> list[str]:
+def kept_beside(pointer: Pointer | None, partitions: Partitions) -> list[str]:
     """What stays on this date as earlier runs have published it, since this run does not have it: a sentence."""
-    pointer = store.pointer(partitions.date)
     own = {*partitions.experiments}
     kept = sorted(str(name) for name in (pointer.run_of() if pointer else ()) if name not in own)
     if not kept:

@@ -22,6 +22,6 @@ def test_files_have_other_names_if_their_random_numbers_begin_alike(
     files = of_disk(str(tmp_path))
     assert files is not None
     split = Split(files, "staged", RUN, "n")
-    staged = [split.write(name, pa.table({"experiment_id": [name], "n": [n]})) for n, name in enumerate("abc")]
+    staged = split.write((name, pa.table({"experiment_id": [name], "n": [n]})) for n, name in enumerate("abc"))
     assert [(one.experiment, one.rows, one.total) for one in staged] == [("a", 1, 0), ("b", 1, 1), ("c", 1, 2)]
     assert [pq.read_table(tmp_path / "staged" / one.name)["n"].to_pylist() for one in staged] == [[0], [1], [2]]
