@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 #: What messages, or roles, call a column -> its name in a table; None = the table has none.
@@ -380,6 +380,7 @@ def segment_label(column: str, value: str | None) -> str:
 _PART = re.compile(r'(?:^| & )((?:[^\\=&]|\\.)+)=("(?:[^"\\]|\\.)*"|(?:(?! & ).)*)', re.DOTALL)
 
 
+@lru_cache
 def segment_columns(label: str) -> str:
     """The columns of a segment's label, as a label names them; ``all`` for all users.
 

@@ -58,12 +58,12 @@ class Question:
         design = "independent" if alone else request.design
         correction = "bonferroni" if request.simultaneous else request.correction
         # The flag keeps the name that it has in the log.
-        flag = request.trigger or table.trigger
+        flag, named = request.trigger or table.trigger, {str(metric): metric for metric in table.metrics}
         return cls(
             replace(request, design=design, correction=correction, cluster=table.cluster, trigger=flag),
             roles=request.roles(table.metrics),
-            directions={str(metric): metric.higher_is_better for metric in table.metrics},
-            ranges={str(metric): metric.definition.range for metric in table.metrics},
+            directions={name: metric.higher_is_better for name, metric in named.items()},
+            ranges={name: metric.definition.range for name, metric in named.items()},
             earlier=table.before is not None or bool(request.covariates),
             days=table.days,
             look_numbers=table.looks,

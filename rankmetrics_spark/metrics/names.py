@@ -369,7 +369,8 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
         if not equals:
             raise err.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
         texts[name.strip()] = value.strip()
-    err.check_known(f"parameter of metric '{text}'", texts, values)
+    if texts:
+        err.check_known(f"parameter of metric '{text}'", texts, values)
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
         try:

@@ -109,17 +109,18 @@ def _other_convention(store: pt.Store, existing: tuple[str | None, str], date: s
 def check_row_counts(users: pt.Written, averages: pt.Written, quarantine: pt.Written, counts: Counts) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
+    judged_lists, with_means = f"lists of {UNITS} with judgements", f"{UNITS} with averages"
     for name, count in counts.items():
         key = name or None
         n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
         # "" and null share a partition.
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
-        lists = f"lists of {UNITS} with judgements" if count["lists_outside"] else "lists"
+        lists = judged_lists if count["lists_outside"] else "lists"
         checks = (
             ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
-            ("books_means", f"{UNITS} with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
+            ("books_means", with_means, n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
         for check, noun, n_input, n_tables in checks:
             sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"
