@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, metrics as mx, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import adjusted, daily, measures as ms, periods, table as tables, units
+from rankmetrics_spark.comparison.families import by_name
 from rankmetrics_spark.comparison.sums import PARTIALS, Layout, added, as_batches, whole_users
-from rankmetrics_spark.comparison.totals import by_name
 from rankmetrics_spark.errors import InputError
 
 _VALUE, _LISTS, _DAY = "value", "lists", "day"

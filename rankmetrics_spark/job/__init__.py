@@ -14,13 +14,12 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from rankmetrics_spark import comparison, config as cfg, engines as eng, pointers, road, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
 from rankmetrics_spark.gates import Counts, log_of, past_checks, totals
-from rankmetrics_spark.job import record as rec, registering, results
-from rankmetrics_spark.job.earlier import Earlier
+from rankmetrics_spark.job import record as rec, results
+from rankmetrics_spark.job.earlier import Earlier, checks_of_plan, register as register
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay as StoredDay, recompute as recompute
 from rankmetrics_spark.job.record import Outcome, Progress as Progress, Record, record_refusal, rows_here
-from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
@@ -326,7 +325,7 @@ def _checked(context: rec.Context, written: dict[str, sinks.Written], users: res
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
     parts = results.parts_of(config.comparison, counts, users.table.by_test)
-    of_plan = registering.checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
+    of_plan = checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, functions as F, types as T
 from rankmetrics_spark import comparison, engines as eng, errors as err, pipeline, report as rep, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, check_experiments, of_test
 from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, totals
-from rankmetrics_spark.job import record as rec, registering
-from rankmetrics_spark.job.earlier import Earlier, has_user_days
+from rankmetrics_spark.job import record as rec
+from rankmetrics_spark.job.earlier import Earlier, Parts, has_user_days
 from rankmetrics_spark.pointers import Compared, Pointer, Pointers
 from rankmetrics_spark.sinks import Partitions, Store, Written
 
@@ -80,7 +80,7 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
 
 
-def parts_of(request: Comparison, counts: Counts, by_test: bool) -> registering.Parts:
+def parts_of(request: Comparison, counts: Counts, by_test: bool) -> Parts:
     """What a run compares."""
     names = [name for name, count in counts.items() if count["lists"]]
     if not by_test:

@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -394,6 +394,22 @@ def deciding(metrics: Sequence[Metric]) -> Metric | None:
     'ap@10'
     """
     return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)
+
+
+def check(metrics: Iterable[Metric], convention: conventions.Convention) -> None:
+    """Refuse metrics that cannot read tied scores as the convention asks.
+
+    Args:
+        metrics: Metrics from ``parse``.
+        convention: Its tie knobs are checked.
+
+    Raises:
+        ConfigError: Names the metric, and the metrics that can.
+    """
+    for metric in metrics:
+        if metric.definition.reading(convention) not in metric.definition.readings:
+            able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
+            raise err.ConfigError.of("no_expected_value", metric=metric, able=able)
 
 
 #: Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``.
