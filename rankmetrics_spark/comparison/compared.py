@@ -8,11 +8,11 @@ import numpy as np
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st, words
 from rankmetrics_spark.comparison import adjusted, families, measures as ms
+from rankmetrics_spark.comparison.daily import doubts_of_days
 from rankmetrics_spark.comparison.families import Families, Question
 from rankmetrics_spark.comparison.hard import Hard, with_exact
 from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
-from rankmetrics_spark.comparison.uneven import doubts_of_days
 
 PAIRED, INDEPENDENT = "paired", "independent"
 #: With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out.

@@ -178,10 +178,8 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
     *summed, of_users = rest("arm_lists", "pair_lists") if rows.by_ratio else (*arms, both)
-    of_arms, of_both = (
-        (families.arm_moments(summed[0]), families.arm_moments(summed[1])),
-        families.pair_moments(of_users),
-    )
+    first, second = map(families.arm_moments, summed)
+    of_arms, of_both = (first, second), families.pair_moments(of_users)
     confidence = rows.request.confidence
     paired = st.welch(of_both.difference, rows.pair.difference, confidence)
     independent = st.difference_of_differences(of_arms, rows.moments, confidence)

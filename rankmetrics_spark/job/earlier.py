@@ -11,9 +11,11 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import comparison, config as cfg, pointers as ptr, road, schemas as sch, sinks
+from rankmetrics_spark.config import Comparison, Config, Days, OfTest, dates_in_words, key, tests
 from rankmetrics_spark.errors import ConfigError, said
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, Pointers
+from rankmetrics_spark.schemas import OK, PRIMARY, WARN, Check
 from rankmetrics_spark.words import UNIT, UNITS
 
 Result = TypeVar("Result")
@@ -37,7 +39,7 @@ class Earlier:
         seen: The other days that are published, as far as anything of this run reads them.
     """
 
-    days: cfg.Days | None = None
+    days: Days | None = None
     looks: LookNumbers = field(default_factory=ptr.unknown_looks)
     users: DataFrame | None = None
     dated: DataFrame | None = None
@@ -48,7 +50,7 @@ class Earlier:
     seen: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, store: sinks.Store, config: cfg.Config) -> Earlier:
+    def of(cls, store: sinks.Store, config: Config) -> Earlier:
         """What is published now.
 
         Raises:
@@ -72,20 +74,20 @@ class Earlier:
             for name in names:
                 under.setdefault(name, []).append(day)
         for name, other_days in under.items():
-            table, dates = store.name_of("user_metrics"), cfg.dates_in_words(other_days)
+            table, dates = store.name_of("user_metrics"), dates_in_words(other_days)
             raise ConfigError.of("days_of_two_conventions", table=table, dates=dates, name=name, own=own.name)
         for gate in config.every_gate:
             if gate.compares and gate.segment != sch.EVERYONE and config.source.list:
                 raise ConfigError.of("gate_on_segment_of_period", metric=gate.metric, segment=gate.segment, units=UNITS)
         used = sorted({date, *others})
-        # cfg.Days that have not come yet are not missing.
-        days = cfg.Days(period.first, used[-1], tuple(used))
+        # Days that have not come yet are not missing.
+        days = Days(period.first, used[-1], tuple(used))
         # A day in the middle is compared with what later days have looked at already, run again or not.
         looks = History.before(days.last, pointers, period.first, own=date)
         return cls(days, looks, pointers=others, seen=tuple(sorted({*seen, *others})))
 
     def with_users(
-        self, store: sinks.Store, tables: road.Tables, rows: DataFrame, config: cfg.Config, counts: Counts
+        self, store: sinks.Store, tables: road.Tables, rows: DataFrame, config: Config, counts: Counts
     ) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
@@ -124,12 +126,12 @@ class Earlier:
         users = comparison.period_means(sums)
         return replace(earlier, users=users, state=state, sums=sums if has_state else None)
 
-    def has_state(self, config: cfg.Config) -> bool:
+    def has_state(self, config: Config) -> bool:
         """Whether this run stores what its users had over the period: on every n-th day of it."""
         every, days = config.sink.user_states, self.days
         return every is not None and days is not None and replace(days, last=config.evaluation_date).length % every == 0
 
-    def with_day(self, plan: road.Plan, rows: DataFrame, config: cfg.Config) -> Earlier:
+    def with_day(self, plan: road.Plan, rows: DataFrame, config: Config) -> Earlier:
         """The same published days, with these rows for the day of the run."""
         own = self._of_day(plan, rows, config)
         if self.published is None:
@@ -137,7 +139,7 @@ class Earlier:
         return replace(self, dated=own.unionByName(self.published, allowMissingColumns=True))
 
     @staticmethod
-    def _of_day(plan: road.Plan, rows: DataFrame, config: cfg.Config) -> DataFrame:
+    def _of_day(plan: road.Plan, rows: DataFrame, config: Config) -> DataFrame:
         """What comparisons read of the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster, plan.public_trigger)
@@ -156,7 +158,7 @@ class Earlier:
             runs[date] = tuple(entry.run_id for entry in pointer.entries if names & {*entry.experiments})
         return {date: ids for date, ids in runs.items() if ids}
 
-    def settled(self, store: sinks.Store, config: cfg.Config, work: Callable[[Earlier], Result]) -> Result:
+    def settled(self, store: sinks.Store, config: Config, work: Callable[[Earlier], Result]) -> Result:
         """What is computed from these days.
 
         If a run replaces a day while it is read, reading fails, since the earlier files are gone. The work is then
@@ -212,21 +214,19 @@ def _names(counts: Counts) -> list[str | None]:
 # ---- a plan that was written down before the first look: what was to decide, and how a run differs from it
 
 #: Test -> what is compared in it, and its experiments that have lists; all are of "" where there are no tests.
-Parts: TypeAlias = Mapping[str, tuple[cfg.Comparison, list[str]]]
+Parts: TypeAlias = Mapping[str, tuple[Comparison, list[str]]]
 
 
 @dataclass(frozen=True)
-class _Plan(cfg.Comparison):
+class _Plan(Comparison):
     """The keys of ``comparison``, and what else a plan says."""
 
     at: ClassVar[str] = ""
 
-    end: str | None = cfg.key(None, cfg.day, "Last day of the log.")
-    segments: tuple[str, ...] = cfg.key((), cfg.names, "Columns whose values split the users.")
-    exclusions: str | None = cfg.key(None, cfg.text, "The filter of the log, as ``source.where`` has it.")
-    tests: Mapping[str, cfg.OfTest] = cfg.key(
-        {}, cfg.tests, "Name of a test -> what it has of its own, as a config has it."
-    )
+    end: str | None = key(None, cfg.day, "Last day of the log.")
+    segments: tuple[str, ...] = key((), cfg.names, "Columns whose values split the users.")
+    exclusions: str | None = key(None, cfg.text, "The filter of the log, as ``source.where`` has it.")
+    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, as a config has it.")
 
 
 def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
@@ -257,9 +257,7 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     return document
 
 
-def checks_of_plan(
-    spark: SparkSession, config: cfg.Config, started: str, looks: LookNumbers, parts: Parts
-) -> list[sch.Check]:
+def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: LookNumbers, parts: Parts) -> list[Check]:
     """Whether a run decides as was registered: a row for each experiment with lists; none without a plan.
 
     Args:
@@ -283,18 +281,12 @@ def checks_of_plan(
             found = [*before, *_deviations(document["plan"], test, config, own, looks, experiments)]
         sentence = f"not as registered{on}: {'; '.join(found)}" if found else f"as registered{on}"
         sentence = f"{test}: {sentence}" if test else f"{sentence[0].upper()}{sentence[1:]}"
-        status = sch.WARN if found else sch.OK
-        checks += [sch.Check(ptr.REGISTERED, status, sentence, name) for name in experiments if name]
+        checks += [Check(ptr.REGISTERED, WARN if found else OK, sentence, name) for name in experiments if name]
     return checks
 
 
 def _deviations(
-    plan: Mapping[str, Any],
-    test: str,
-    config: cfg.Config,
-    own: cfg.Comparison,
-    looks: LookNumbers,
-    experiments: list[str],
+    plan: Mapping[str, Any], test: str, config: Config, own: Comparison, looks: LookNumbers, experiments: list[str]
 ) -> Iterator[str]:
     whole = cfg.as_dict(config)
     now = whole | whole["comparison"] | {"segments": [*config.source.segments], "exclusions": config.source.where}
@@ -306,9 +298,7 @@ def _deviations(
         now |= {name: value for name, value in of_test.items() if value is not None}
     elif "tests" in plan:
         yield "the plan is one of tests, and the run has none"
-    deciding = [*map(str, own.primary)] or [
-        name for name, role in own.roles(config.metrics).items() if role == sch.PRIMARY
-    ]
+    deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
     now["primary"] = deciding
     for name, value in plan.items():
         filled = cfg.dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
