@@ -474,15 +474,8 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def lists_with_value(metric_column: str) -> str:
-    """The column of ``user_metrics`` with the number of a user's lists that have a value of a metric.
-
-    >>> lists_with_value("ap_at_10")
-    'n_lists_ap_at_10'
-    """
-    return f"{N_LISTS}_{metric_column}"
-
-
+#: Gives the column of ``user_metrics`` with the number of a user's lists that have a value of the metric of a column.
+lists_with_value = f"{N_LISTS}_{{}}".format
 #: Start of the columns of ``user_metrics`` with values under the labels of a machine.
 MACHINE = "machine_"
 #: Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many

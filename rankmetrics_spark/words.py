@@ -50,7 +50,7 @@ def _called_in(unit: str, function: Callable[..., T], *arguments: Any, **options
 
 
 def bound(function: Callable[..., T]) -> Callable[..., T]:
-    """The function, with the words of now wherever and whenever it is called: in a thread, in another process."""
+    """The function, with the words of now wherever and whenever it is called, as in another process."""
     return partial(_called_in, unit_now(), function)
 
 

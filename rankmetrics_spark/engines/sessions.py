@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from rankmetrics_spark import config as cfg, doors, words
+from rankmetrics_spark import config as cfg, doors
 from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
 
 if os.name == "posix":
@@ -223,7 +224,8 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
             functions = [*map(inherit, functions)]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:
-        futures = [*map(pool.submit, map(words.bound, functions))]
+        # Each thread gets the words of now, and what else follows the context.
+        futures = [pool.submit(copy_context().run, function) for function in functions]
         wait(futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

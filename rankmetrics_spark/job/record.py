@@ -130,7 +130,7 @@ class Record:
         more += ["who was drawn without a judgement, and how probably"] * bool(config.options.drawn_by)
         self.entries["digests"] = {
             "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
-            "convention": config.convention.digest(),
+            "convention": self.entries["convention"]["hash"],
             **of_inputs,
             "leaves_out": [*gates.DIGEST_LEAVES_OUT, *more],
         }

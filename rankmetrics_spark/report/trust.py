@@ -171,7 +171,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     limit, one, unit = (FEW_CLUSTERS, people.one, people.unit) if few_clusters else (FEW_USERS, UNIT, UNITS)
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
-    lead = ""
+    lead, everyone = "", people.text
     if small:
         n, name = small[0]
         few = f"1 {one}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
@@ -179,7 +179,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
     for name, n in counts.items():
-        yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + people.text, name)
+        yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + everyone, name)
     if people.users:
         yield from _without_relevant(figures)
     first = figures.primary_name

@@ -417,8 +417,7 @@ def test_a_fork_is_refused_before_it_waits_for_a_lock(started: list[Ending], mon
             for call in (session.laptop_session, lambda: given.range(1).count()):
                 with pytest.raises(RankmetricsError, match=r"^this process was forked from one with a laptop engine"):
                     call()
-            given.stop()
-            os._exit(started[0].stopped)
+            os._exit(given.stop() or started[0].stopped)
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
