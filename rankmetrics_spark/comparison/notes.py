@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
 from rankmetrics_spark import config as cfg, statistics as st, words
-from rankmetrics_spark.comparison import adjusted, hard, measures as ms, uneven
+from rankmetrics_spark.comparison import adjusted, daily, hard, measures as ms
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def too_few_hits(rows: Compared, i: int) -> str:
 
 def doubts(rows: Compared) -> list[str | None]:
     """(g,) why a row has no test, or why its test cannot be trusted."""
-    told = {**uneven.doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
+    told = {**daily.doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
     return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
 
 
@@ -330,6 +330,6 @@ def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
     other = sum(ms.SIDES) - place
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
-    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= uneven.SMALL_P:
+    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= daily.SMALL_P:
         return ""
     return ms.said("no_hit", unit=rows.unit, name=name, part=share(hits / n), other=rows.keys[i][other])

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
 from rankmetrics_spark.comparison.columns import means, test
+from rankmetrics_spark.comparison.daily import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import STATISTICS, table_of_sums
-from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.words import worded
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.arrivals import arrivals, differences
+from rankmetrics_spark.comparison.forecasts import arrivals, differences
 from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable, check_column

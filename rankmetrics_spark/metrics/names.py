@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -353,7 +353,8 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
         if not equals:
             raise err.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
         texts[name.strip()] = value.strip()
-    err.check_known(f"parameter of metric '{text}'", texts, values)
+    if texts:
+        err.check_known(f"parameter of metric '{text}'", texts, values)
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
         values[name] = conventions.number_in(given)
@@ -374,6 +375,22 @@ def deciding(metrics: Sequence[Metric]) -> Metric | None:
     'ap@10'
     """
     return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)
+
+
+def check(metrics: Iterable[Metric], convention: conventions.Convention) -> None:
+    """Refuse metrics that cannot read tied scores as the convention asks.
+
+    Args:
+        metrics: Metrics from ``parse``.
+        convention: Its tie knobs are checked.
+
+    Raises:
+        ConfigError: Names the metric, and the metrics that can.
+    """
+    for metric in metrics:
+        if metric.definition.reading(convention) not in metric.definition.readings:
+            able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
+            raise err.ConfigError.of("no_expected_value", metric=metric, able=able)
 
 
 #: Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``.

@@ -62,6 +62,15 @@ def sentence_of_margin(found: Finding) -> str:
     return f"{limit}: shown{f', at most {text} {below}' if is_below else ''}"
 
 
+#: Sentences about margins, and about changes over all users.
+MOST_SENTENCES = 12
+
+
+def sentences_of_margins(found: Iterable[Finding]) -> list[str]:
+    """Whether candidates are shown to be no worse than a margin: a sentence each."""
+    return [*filter(None, map(sentence_of_margin, found))][:MOST_SENTENCES]
+
+
 #: Metrics that are named beside a winner; the others are counted.
 MOST_FALLS = 2
 

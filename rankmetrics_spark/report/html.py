@@ -13,7 +13,7 @@ from uuid import uuid4
 from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import assets, console, overview, payload, sentences, story
 from rankmetrics_spark.report.figures import Examples, Figures, UserChange, in_words, seconds_of
-from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, counted, percent, worded
+from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, counted, percent, worded
 
 #: Size of a page.
 MOST_BYTES = 1_990_000
@@ -238,9 +238,9 @@ def _boards(figures: Figures) -> list[dict[str, Any]]:
         known = [mean for mean in figures.everyone if mean.metric == str(metric) and mean.mean is not None]
         known.sort(key=lambda mean: mean.mean or 0.0, reverse=metric.higher_is_better is not False)
         lines = [
-            (mean.experiment_id, ranks[mean.metric][mean.experiment_id], Numbers(mean.mean, mean.ci_low, mean.ci_high))
-            for mean in known
-            if mean.experiment_id in ranks[mean.metric]
+            (it.experiment_id, ranks[it.metric][it.experiment_id], fd.Numbers(it.mean, it.ci_low, it.ci_high))
+            for it in known
+            if it.experiment_id in ranks[it.metric]
         ]
         shown = lines[: MOST_CANDIDATES // len(ranks)]
         ends = [end for *_, drawn in shown for end in drawn if end is not None]

@@ -13,8 +13,6 @@ from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, 
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
-#: Sentences about margins.
-MOST_MARGINS = 12
 #: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
 MOST_TURNED = 3
 
@@ -238,7 +236,7 @@ _PARTS: dict[str, tuple[Callable[[Figures], Iterable[str]], str]] = {
     "outlook": (lambda it: [Fact(x, topic="won" * story.answer(it).won) for x in it.outlook], "page terminal record"),
     "period": (lambda it: verdict.sentences_of_period(it.days), "terminal record"),
     "order": (lambda it: beside.sentences_of_order(it.compared, it.metrics), "page"),
-    "margins": (lambda it: [*filter(None, map(beside.sentence_of_margin, it.compared))][:MOST_MARGINS], "page"),
+    "margins": (lambda it: beside.sentences_of_margins(it.compared), "page"),
     "bad": (lambda it: [check for check in trust.checks(it) if check.level in ("fail", "warn")], "page notebook"),
     "fine": (lambda it: [check for check in trust.checks(it) if check.level in ("ok", "none")], "page"),
     "left_out": (trust.left_out, "notebook"),

@@ -56,7 +56,7 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
         lines.append(Fact(text, each.trust, topic, brief=brief, withheld=withheld))
         lines += [Fact(line, "warn", LIMITS) for line in turned.get((*pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
-    margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
+    margins = beside.sentences_of_margins(in_order)
     of_primary = (each for each in in_order if each.metric in primary)
     diluted = [*dict.fromkeys(filter(None, map(beside.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, report as rep, run
 from rankmetrics_spark.job import Outcome, verify
-from rankmetrics_spark.sinks import files_of, seals
+from rankmetrics_spark.sinks import files_of, swapping
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, a_list, config, csv_file, parquet
 from tests.helpers.messages import messages
@@ -69,7 +69,7 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
     assert day(spark, tmp_path).record["verdict"][-1] == (
         "Not as registered: registered/plan.json is not as it was written."
     )
-    found, _ = seals.altered(files_of(str(tmp_path / "out")), DATE)
+    found, _ = swapping.altered(files_of(str(tmp_path / "out")), DATE)
     assert found == ["registered/plan.json is not as it was written: its digest is not that of its text"]
 
 
