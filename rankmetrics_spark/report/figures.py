@@ -393,6 +393,12 @@ class Figures:
         return {name: beside.letter_of(place) for place, name in places}
 
     @cached_property
+    def beaten(self) -> dict[tuple[str, str], str]:
+        """(experiment, metric) -> the letters of those that it is better than."""
+        of_each = ((name, metric, others) for metric, of in self.losers.items() for name, others in of.items())
+        return {(name, metric): beside.raised(others, self.letters) for name, metric, others in of_each}
+
+    @cached_property
     def in_percent(self) -> dict[str, bool]:
         """Metric -> whether these are all in percent: a column has one unit."""
         return {metric: fd.all_percentages(found) for metric, found in fd.by_metric(self.differences.values()).items()}

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, words
 from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings
-from rankmetrics_spark.report import assets, beside, console, formats, overview, story, verdict
+from rankmetrics_spark.report import assets, console, formats, overview, story, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 
 #: Up to so many tests have a table each.
@@ -64,7 +64,7 @@ def table(figures: Figures, metrics: Iterable[mx.Metric]) -> Table:
     def cell(name: str, metric: str, mean: Text) -> Text:
         """The mean with what was found beside it."""
         if not figures.differences:
-            marks = beside.raised(figures.losers.get(metric, {}).get(name, ()), letters)
+            marks = figures.beaten.get((name, metric))
             return mean.append(f" {marks}", style=formats.RAISED) if marks else mean
         if name == figures.only_baseline:
             return mean.append(f"{'baseline':>11}", style="dim")
