@@ -260,8 +260,8 @@ class Log:
             known = self.judged.withColumnsRenamed({sch.ITEM: "item", road.GRADE: "_judged_grade"})
             top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
         ordered = top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item").select(*ListedItem._fields[:-1])
-        least = self.convention.relevant_from
-        return [ListedItem._make((*item, grade, (grade or 0) > 0 and grade >= least)) for *item, grade in eng.few_rows(ordered)]
+        items, least = eng.few_rows(ordered), self.convention.relevant_from
+        return [ListedItem._make((*item, grade, (grade or 0) > 0 and grade >= least)) for *item, grade in items]
 
     def missed(self, users: Sequence[str]) -> list[tuple[str, str, float, int]]:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""

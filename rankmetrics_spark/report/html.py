@@ -235,12 +235,12 @@ def _boards(figures: Figures) -> list[dict[str, Any]]:
         if found.metric in names and found.ranks:
             ranks.setdefault(found.metric, {}).update(found.ranks)
     for metric in (metric for metric in figures.metrics if str(metric) in ranks):
-        known = [mean for mean in figures.everyone if mean.metric == str(metric) and mean.mean is not None]
+        of, means = ranks[str(metric)], (mean for mean in figures.everyone if mean.metric == str(metric))
+        known = [mean for mean in means if mean.mean is not None and mean.experiment_id in of]
         known.sort(key=lambda mean: mean.mean or 0.0, reverse=metric.higher_is_better is not False)
         lines = [
-            (mean.experiment_id, ranks[mean.metric][mean.experiment_id], Numbers(mean.mean, mean.ci_low, mean.ci_high))
+            (mean.experiment_id, of[mean.experiment_id], Numbers(mean.mean, mean.ci_low, mean.ci_high))
             for mean in known
-            if mean.experiment_id in ranks[mean.metric]
         ]
         shown = lines[: MOST_CANDIDATES // len(ranks)]
         ends = [end for *_, drawn in shown for end in drawn if end is not None]

@@ -16,9 +16,8 @@ import pandas as pd
 from rich.table import Table
 
 from rankmetrics_spark import errors as err, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, formats, html, overview, story, terminal
+from rankmetrics_spark.report import assets, formats, html, overview, story, terminal, verdict
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
-from rankmetrics_spark.report.verdict import correction_once
 
 if TYPE_CHECKING:
     import altair as alt
@@ -75,8 +74,7 @@ def as_html(figures: Figures) -> str:
     answer = {"sure": "", **{fact.topic: _words(fact.words) for fact in said["answer"]}}
     change = f"<b>{answer['change']}</b>" if "change" in answer else ""
     lead = " ".join(filter(None, (answer.get("value"), change, answer.get("detail"))))
-    lines = (*said.get("turned", ()), *said.get("turned_too", ()))
-    turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in lines)
+    turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in said.get("turned", ()))
     key = "<br>".join(_text(line) for line in terminal.explained(figures))
     hidden = _hidden(len(figures.experiments) - MOST_LINES, "experiments; see summary()")
     table = _table(terminal.table(figures, figures.metrics), MOST_LINES) + hidden
@@ -101,12 +99,12 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    sentences = correction_once(overview.facts(Figures((), rows), "terminal", "verdict"), fd.findings(rows))
-    verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
+    sentences = verdict.correction_once(overview.facts(Figures((), rows), "terminal", "verdict"), fd.findings(rows))
+    lines = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
     texts = terminal.comparison_texts(terminal.of_comparisons(rows))[:MOST_COMPARED]
     table = _table(formats.grid_of(texts, terminal.OF_NAMES), MOST_COMPARED)
     hidden = _hidden(max(size, len(rows)) - len(texts))
-    return f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}{table}{hidden}</div>'
+    return f'<div style="font-family:system-ui,sans-serif;max-width:70em">{lines}{table}{hidden}</div>'
 
 
 def _hidden(n: int, what: str = "rows are in the table") -> str:

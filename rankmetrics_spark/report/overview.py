@@ -5,17 +5,14 @@ from typing import Any
 from urllib.parse import quote
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import beside, console, story, trust, verdict
+from rankmetrics_spark.report import beside, console, over_time, story, trust, verdict
 from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, in_words, range_text
-from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
 #: Sentences about margins.
 MOST_MARGINS = 12
-#: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
-MOST_TURNED = 3
 
 
 @in_words
@@ -61,11 +58,7 @@ def status_line(figures: Figures) -> list[Fact]:
         items.append(Fact(judged_apart(mx.parse(judged[0].metric or "").cut, shares), "warn"))
     if any(check.name == "population_difference" for check in checks):
         items.append(Fact(f"the population has different {UNITS}", "warn"))
-    if not figures.compared:
-        return items
-    items.append(_split(figures))
-    items += [look] if (look := trust.look_of(figures)) else []
-    return items
+    return [*items, _split(figures), *filter(None, [trust.look_of(figures)])] if figures.compared else items
 
 
 def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
@@ -315,8 +308,7 @@ _PARTS: dict[str, tuple[Callable[[Figures], Iterable[str]], str]] = {
     "headline": (story.headline, "headline"),
     "answer": (_of_answer, "page notebook"),
     "also": (lambda it: _also(it.drawn), "page"),
-    "turned": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[:MOST_TURNED], "page notebook"),
-    "turned_too": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[MOST_TURNED:], "notebook"),
+    "turned": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name), "page notebook"),
     "verdict": (_verdict, "terminal record"),
     "outlook": (lambda it: [Fact(x, topic="won" * story.answer(it).won) for x in it.outlook], "page terminal record"),
     "period": (lambda it: verdict.sentences_of_period(it.days), "terminal record"),
@@ -326,7 +318,7 @@ _PARTS: dict[str, tuple[Callable[[Figures], Iterable[str]], str]] = {
     "fine": (lambda it: [check for check in trust.checks(it) if check.level in ("ok", "none")], "page"),
     "left_out": (trust.left_out, "notebook"),
     "no_course": (lambda it: it.no_course and [it.no_course], "page"),
-    "over_time": (lambda it: sentences_over_time(it.over_time, it.metrics, it.primary), "page"),
+    "over_time": (lambda it: over_time.sentences_over_time(it.over_time, it.metrics, it.primary), "page"),
     "labels": (trust.of_labels, "terminal notebook"),
     "segments": (lambda it: sentences_of_segments(it.comparisons, it.primary), "terminal page"),
     "notes": (lambda it: console.accounting(it.record) if it.record else (), "terminal"),
