@@ -108,8 +108,7 @@ class Finding:
     @classmethod
     def of(cls, row: Row) -> "Finding":
         """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
-        ((row, cells),) = sch.typed([row], _FIELDS, _NAMES)
-        return cls(row, **cells)
+        return findings([row])[0]
 
     def _numbers(self, cell: Callable[[Row, str], Any], prefix: str = "") -> Numbers:
         return Numbers(*(cell(self.row, prefix + name) for name in ("difference", "ci_low", "ci_high")))

@@ -178,10 +178,9 @@ def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[UserC
     table, section = fitting(users, figures, 2 * n), sides_of(figures)
     of_kinds = [_changes(comparison.largest_changes(table, section, n, kind), kind, kind) for kind in KINDS]
     order = {str(metric): place for place, metric in enumerate(table.metrics)}
-    names = {name: place for place, name in enumerate(figures.experiments)}
 
     def place(change: UserChange) -> tuple[Any, ...]:
-        metric, experiment = order[change.metric], names.get(change.experiment_id, 0)
+        metric, experiment = order[change.metric], figures.places.get(change.experiment_id, 0)
         return metric, experiment, change.kind != KINDS[0], -change.size, change.user_id
 
     return sorted(itertools.chain(*of_kinds), key=place)

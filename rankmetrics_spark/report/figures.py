@@ -334,6 +334,11 @@ class Figures:
         return sorted(self.best_first, key=lambda name: self.baselines != [name])
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """Experiment -> its place among them."""
+        return {name: place for place, name in enumerate(self.experiments)}
+
+    @cached_property
     def baselines(self) -> list[str]:
         """What the candidates are compared with."""
         return list(dict.fromkeys(found.baseline for found in self.found))
@@ -525,22 +530,15 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[sch.Row])
     found = fd.findings(comparisons)
     if not rows or not found or found[0].period_from is None:
         return rows
-    means: dict[tuple[Any, ...], dict[str, Any]] = {}
+    of_all = dict.fromkeys(rows[0]) | {sch.CONVENTION: rows[0][sch.CONVENTION]}
+    means: dict[tuple[str, ...], dict[str, Any]] = {}
     for each in found:
         for side in each.sides:
-            mean = {
-                **dict.fromkeys(rows[0]),
-                sch.EXPERIMENT: side.name,
-                sch.SEGMENT: each.segment,
-                sch.METRIC: each.metric,
-                sch.CONVENTION: rows[0][sch.CONVENTION],
-                # Of clusters, a comparison counts clusters as its users.
-                sch.N_USERS: side.n_users if each.cluster is None else side.n_members,
-                "mean": side.mean,
-                sch.PERIOD_FROM: each.period_from,
-                sch.PERIOD_TO: each.period_to,
-            }
-            means.setdefault((side.name, each.segment, each.metric), mean)
+            names = {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric}
+            # Of clusters, a comparison counts clusters as its users.
+            n = side.n_users if each.cluster is None else side.n_members
+            more = {sch.N_USERS: n, "mean": side.mean, sch.PERIOD_FROM: each.period_from, sch.PERIOD_TO: each.period_to}
+            means.setdefault((*names.values(),), of_all | names | more)
     return [*means.values()]
 
 

@@ -42,11 +42,10 @@ def summary(figures: Figures) -> pd.DataFrame:
             warnings.warn(check.sentence, err.QualityWarning, stacklevel=5)
     columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
-    experiments = {name: place for place, name in enumerate(figures.experiments)}
 
     def place(mean: Mean) -> tuple[bool, int, int]:
         """All users first, then as everywhere."""
-        return not mean.is_of_all, order[mean.metric], experiments[mean.experiment_id]
+        return not mean.is_of_all, order[mean.metric], figures.places[mean.experiment_id]
 
     means = [[getattr(mean, field) for field in columns.values()] for mean in sorted(figures.averages, key=place)]
     table = pd.DataFrame(means, columns=[*columns])
@@ -160,8 +159,7 @@ def plot(figures: Figures, metric: str | None = None) -> "alt.LayerChart":
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     """The marks of the metrics, by cut-off and experiment."""
     by_name = {str(metric): metric for metric in figures.metrics}
-    order = {name: place for place, name in enumerate(figures.experiments)}
-    better = story.leader(figures)
+    order, better = figures.places, story.leader(figures)
     # The accent is for the better one, ink for the baseline that all others are compared with.
     colours = dict.fromkeys(order, assets.LIGHT["faint"])
     colours |= {figures.only_baseline: assets.LIGHT["ink"]} if figures.only_baseline else {}

@@ -33,7 +33,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     experiments, metrics = figures.experiments, _metrics(figures)
     names = {each.segment for rows in (part.averages, part.found, on_map) for each in rows}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
-    index = {sch.EXPERIMENT: _places(experiments), sch.SEGMENT: _places(segments)}
+    index = {sch.EXPERIMENT: figures.places, sch.SEGMENT: _places(segments)}
     index |= {sch.BASELINE: index[sch.EXPERIMENT], sch.METRIC: _places(metric["name"] for metric in metrics)}
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
@@ -117,12 +117,11 @@ def shortened(figures: Figures, most: int) -> Figures:
         size[mean.segment] += mean.n_users
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
     baseline, means = figures.only_baseline, fd.findings(figures.means)
-    order = _places(figures.experiments)
 
     def rank(each: fd.Finding) -> tuple[bool, int]:
         """The metric that decides first, then by experiment: pairs of the best before those of one of them."""
         names = {each.candidate, each.baseline or each.candidate}
-        return not figures.decides(each), max(order.get(name, len(order)) for name in names)
+        return not figures.decides(each), max(figures.places.get(name, len(figures.places)) for name in names)
 
     def first(found: Sequence[fd.Finding], is_kept: Callable[[fd.Finding], bool]) -> list[sch.Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""
@@ -173,7 +172,7 @@ def _further(figures: Figures, index: Index) -> dict[str, Any]:
     """What the differences count, and their further tests over all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
     further = json.loads(worded(_FURTHER))
-    names = [name for column in further for name in column["keys"]]
+    names = {name for column in further for name in column["keys"]}
     held = {name for name in names if any(_cell(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}

@@ -351,7 +351,7 @@ MOST_PAIRED = 12
 def paired_of(figures: Figures) -> list[tuple[str, str]]:
     """The pairs (experiment, baseline) that the same users see, those of the better experiments first."""
     pairs = {found.pair for found in figures.compared if found.design == "paired"}
-    place = {name: at for at, name in enumerate(figures.experiments)}
+    place = figures.places
     return sorted(pairs, key=lambda pair: [place.get(name, len(place)) for name in pair])[:MOST_PAIRED]
 
 
