@@ -70,7 +70,7 @@ def as_html(figures: Figures) -> str:
     if len(parts := [*figures.tests.values()]) > 1:
         return "".join(map(as_html, parts[:MOST_LINES])) + _hidden(len(parts) - MOST_LINES, "tests; see summary()")
     said = fd.grouped(overview.facts(figures, "notebook"), lambda fact: fact.part)
-    answer = {"sure": "", **{fact.topic: _words(fact.words) for fact in said["answer"]}}
+    answer = {"sure": "", **{fact.topic: "".join(map(_text, fact.words)) for fact in said["answer"]}}
     change = f"<b>{answer['change']}</b>" if "change" in answer else ""
     lead = " ".join(filter(None, (answer.get("value"), change, answer.get("detail"))))
     turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in said.get("turned", ()))
@@ -108,10 +108,6 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
 
 def _hidden(n: int, what: str = "rows are in the table") -> str:
     return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n > 0 else ""
-
-
-def _words(parts: Sequence[str]) -> str:
-    return "".join(_text(part) for part in parts)
 
 
 def _text(part: str) -> str:
@@ -223,19 +219,17 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
             key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in names.values())}"
         names[name] = key
     columns = {str(metric): metric.column for metric in figures.metrics}
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     for mean in figures.everyone:
         for part, value in (("", mean.mean), ("_ci_low", mean.ci_low), ("_ci_high", mean.ci_high)):
-            if value is not None:
-                metrics[f"{columns[mean.metric]}{part}/{names[mean.experiment_id]}"] = value
+            metrics[f"{columns[mean.metric]}{part}/{names[mean.experiment_id]}"] = value
     for (experiment, metric), found in figures.differences.items():
         # Who sorts runs by p reads no note.
         p = None if found.doubt else found.p_adjusted
         numbers = zip(("difference", "difference_ci_low", "difference_ci_high"), found.tested, strict=True)
         for name, value in (*numbers, ("p_adjusted", p)):
-            if value is not None:
-                metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
-    return metrics
+            metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
+    return {key: value for key, value in metrics.items() if value is not None}
 
 
 def logged_parameters(figures: Figures) -> dict[str, str]:

@@ -141,14 +141,15 @@ class FolderTables:
             experiment = str(sinks.experiment_of(of[0])) if of else None
             yield experiment, date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
-    def _tables(self, table: str, dates: Sequence[str], columns: Chosen, experiments: Names = None) -> Iterable[Any]:
+    def _tables(self, table: str, dates: Sequence[str], columns: Names, experiments: Names = None) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
             if experiment is None or experiments is None or experiment in experiments:
                 # Opened once: each experiment has a file of its own, and there may be thousands. PyArrow 8 closes none.
                 with open(file, "rb") as opened:
                     parquet = pq.ParquetFile(opened)
-                    if names := columns(parquet.schema_arrow.names):
+                    stored = parquet.schema_arrow.names
+                    if names := stored if columns is None else [name for name in columns if name in stored]:
                         rows = parquet.read(names)
                         parts = [(experiment, rows)] if experiment is not None else sinks.by_experiment(rows)
                         named = ((str(name), date, part) for name, part in parts)
@@ -160,7 +161,7 @@ class FolderTables:
 
     def _read(self, table: str, dates: Sequence[str], experiments: Names = None) -> Iterator[Any]:
         """The rows of each file; those of all users only where experiments are chosen."""
-        for experiment, date, rows in self._tables(table, dates, list, experiments):
+        for experiment, date, rows in self._tables(table, dates, None, experiments):
             if experiments is not None:
                 rows = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE))
             yield from ({**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in rows.to_pylist())
@@ -189,8 +190,7 @@ class FolderTables:
     def _values(self, date: str, metrics: fd.Metrics, experiments: Names = None) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
         columns = {metric.column: str(metric) for metric in metrics}
-        chosen = lambda names: [name for name in columns if name in names]  # noqa: E731
-        for experiment, _, table in self._tables("user_metrics", [date], chosen, experiments):
+        for experiment, _, table in self._tables("user_metrics", [date], columns, experiments):
             for column in table.column_names:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
@@ -207,8 +207,7 @@ class FolderTables:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
-        chosen = lambda present: [sch.USER, *(name for name in columns if name in present)]  # noqa: E731
-        tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
+        tables = {each: rows for each, _, rows in self._tables("user_metrics", [date], (sch.USER, *columns), names)}
         here = [pair for pair in pairs if {*pair} <= {*tables}]
         return [row for pair in here for row in change_rows(pair, tables, columns, edges)]
 
@@ -320,10 +319,8 @@ class SparkTables:
 Edges = Mapping[str, tuple[float, float]]
 #: Experiment and baseline.
 Pairs = Sequence[tuple[str, str]]
-#: Experiments; None = all.
+#: Experiments, or columns; None = all.
 Names = Collection[str] | None
-#: Names of columns -> those that are read.
-Chosen = Callable[[Sequence[str]], list[str]]
 
 #: Rows of segments that are read at most, and rows of a history; the page shows fewer.
 MOST_ROWS = 20_000
