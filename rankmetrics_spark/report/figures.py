@@ -166,10 +166,6 @@ def once(maker: Callable[["Figures"], words.T]) -> Callable[["Figures"], words.T
     return made
 
 
-#: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
-MANY_ON_ONE_SIDE = 0.05
-
-
 @dataclass(frozen=True)
 class Population:
     """The people behind the rows; one who is in several experiments is one person.
@@ -201,6 +197,11 @@ class Population:
         return f"cluster of {self.cluster}" if self.cluster else str(words.UNIT)
 
     @property
+    def size(self) -> str:
+        """Users of an experiment, from the fewest to the most."""
+        return words.range_text(self.users.values())
+
+    @property
     def text(self) -> str:
         """How many people there are.
 
@@ -214,18 +215,17 @@ class Population:
         >>> Population({"a": 600, "b": 600}, {}, None, "paired", "house", {"a": 150, "b": 150}).text
         '600 users in each of 2 experiments (paired, 150 clusters of house in each).'
         """
-        of_clusters = f"{range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
+        of_clusters = f"{words.range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
         n, design = len(self.users), ", ".join(filter(None, [self.design, of_clusters]))
         design = f" ({design})" if design else ""
-        size = range_text(self.users.values())
         word = words.UNIT if {*self.users.values()} == {1} else words.UNITS
         if n == 1:
-            return f"{size} {word}."
+            return f"{self.size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+            return f"{self.size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
-            return f"{self.total:,} {words.UNITS} in all, {size} in each experiment{design}."
-        return f"{size} {word} in each of {n:,} experiments{design}."
+            return f"{self.total:,} {words.UNITS} in all, {self.size} in each experiment{design}."
+        return f"{self.size} {word} in each of {n:,} experiments{design}."
 
 
 @dataclass(frozen=True)
@@ -506,16 +506,6 @@ def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | 
     if len(pairs) == len(users) * (len(users) - 1) // 2 and not any(overlap.values()):
         return sum(users.values())
     return None
-
-
-def range_text(numbers: Iterable[int]) -> str:
-    """Lowest to highest, or the one number that all are.
-
-    >>> range_text([1200, 900]), range_text([5, 5])
-    ('900 to 1,200', '5')
-    """
-    low, high = min(numbers := [*numbers]), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[sch.Row]) -> Sequence[dict[str, Any]]:

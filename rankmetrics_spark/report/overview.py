@@ -6,11 +6,13 @@ from urllib.parse import quote
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
 from rankmetrics_spark.report import beside, console, over_time, story, trust, verdict
-from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, in_words, range_text
+from rankmetrics_spark.report.figures import Figures, in_words
 from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
+#: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
+MANY_ON_ONE_SIDE = 0.05
 #: Sentences about margins.
 MOST_MARGINS = 12
 
@@ -37,7 +39,7 @@ def status_line(figures: Figures) -> list[Fact]:
     checks = trust.looked_at(figures)
     people, items = figures.people, []
     if people.users:
-        total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
+        total, each = people.total, f"{people.size} {UNITS} in each experiment"
         items = [Fact(each if total is None else counted(total), "ok")]
     # Gates limit values, and say nothing of who the users are.
     states = [check.status for check in checks if check.name in trust.GATES and check.status != sch.NOT_CHECKED]
