@@ -108,7 +108,8 @@ class Finding:
     @classmethod
     def of(cls, row: Row) -> "Finding":
         """The finding of a row of ``comparisons`` or of ``effect_over_time``."""
-        return findings([row])[0]
+        ((row, cells),) = sch.typed([row], _FIELDS, _NAMES)
+        return cls(row, **cells)
 
     def _numbers(self, cell: Callable[[Row, str], Any], prefix: str = "") -> Numbers:
         return Numbers(*(cell(self.row, prefix + name) for name in ("difference", "ci_low", "ci_high")))

@@ -52,8 +52,7 @@ def examples_of(
     if not n or not figures.compared or figures.primary is None or config.assignments:
         return None
     with eng.session_settings(spark, config.spark):
-        users = tables.of_date("user_metrics", config.evaluation_date)
-        if users is None:
+        if (users := tables.of_date("user_metrics", config.evaluation_date)) is None:
             return None
         section, table = sides_of(figures), comparison.UserTable.of(users)
         changes = largest(table, figures, n)

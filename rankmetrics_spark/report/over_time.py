@@ -81,8 +81,7 @@ def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
         effect = f"the difference between {slope.candidate} and {slope.baseline}"
     if slope.p_adjusted is None:
         return False, f"Nobody can tell yet whether {effect} {on} changes with a {words.UNIT}'s days: {slope.note}."
-    change = slope.change(_in_percent(slope))
-    if change is None:
+    if (change := slope.change(_in_percent(slope))) is None:
         return False, ""
     per_day = f"{change.text} per day within {words.UNITS} ({_interval(slope, change)}, {slope.p})"
     if not _is_shown(slope, slope.p_adjusted):

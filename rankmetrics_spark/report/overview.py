@@ -277,8 +277,9 @@ def name_of_page(page: str, test: str) -> str:
 
 
 def _refused(figures: Figures) -> list[str]:
-    why = (figures.record.get("error") or {}).get("message", "")
-    return [f"Not published: {why}"] * (figures.record.get("outcome") == "failed")
+    if figures.record.get("outcome") != "failed":
+        return []
+    return [f"Not published: {(figures.record.get('error') or {}).get('message', '')}"]
 
 
 def _also(figures: Figures) -> list[Fact]:

@@ -34,8 +34,7 @@ def _of_period(tables: read.SparkTables, first: str, last: str | None, date: str
         last: The last date; by default the last one that is published.
         date: The date whose run may have published the comparisons of the period; by default its last day.
     """
-    users = tables.read("user_metrics")
-    if users is None:
+    if (users := tables.read("user_metrics")) is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     if sch.TEST_NAME in users.columns:
         raise InputError(assets.said("tests_without_page", tables=tables))
@@ -68,8 +67,7 @@ def figures_of_output(
         InputError: Nothing is there, or the dates follow different conventions.
     """
     tables = here or read.spark_tables(spark, sink)
-    chosen = period or period_of(tables, date)
-    if not chosen:
+    if not (chosen := period or period_of(tables, date)):
         return read.figures_of(tables, date)
     by_spark = tables if isinstance(tables, read.SparkTables) else read.spark_tables(spark, sink)
     return _of_period(by_spark, *chosen, date)

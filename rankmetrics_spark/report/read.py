@@ -249,8 +249,7 @@ class SparkTables:
         return sorted({*self.known, *(str(date) for (date,) in rows)})
 
     def rows(self, table: str, date: str, most: int) -> sch.Rows:
-        of_date = self.of_date(table, date)
-        if of_date is None:
+        if (of_date := self.of_date(table, date)) is None:
             return []
         of_segment = F.col(sch.SEGMENT) != sch.EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
@@ -277,8 +276,7 @@ class SparkTables:
 
     def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> sch.Rows:
         """The rows of all users on these dates."""
-        table = self.read(name)
-        if table is None:
+        if (table := self.read(name)) is None:
             return []
         is_chosen = F.col(sch.DATE).isin([*dates]) & F.col(sch.EXPERIMENT).isin([*experiments])
         rows = table.where((F.col(sch.SEGMENT) == sch.EVERYONE) & is_chosen)
