@@ -1,4 +1,4 @@
-"""Everything that a run says, in one list; around the answer the status line, what else moved, the lines of tests."""
+"""Everything that a run says, in one list; the status line, what else moved, segments that differ, lines of tests."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Figures of what earlier runs have published, read with Arrow or through a session, and of the tables of a result."""
+"""Figures of what earlier runs have published, read with Arrow or through a session, with users counted in steps."""
 
 from __future__ import annotations
 
