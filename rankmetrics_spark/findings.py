@@ -121,8 +121,6 @@ class Finding:
     sample_ratio_p: float | None = None
     difference: float | None = None
     relative_difference: float | None = None
-    rest_difference: float | None = None
-    rest_relative_difference: float | None = None
     p_rest_adjusted: float | None = None
     evaluation_date: str = ""
     period_from: str | None = None

@@ -5,7 +5,7 @@ No pyspark.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -304,6 +304,16 @@ def judged_apart(k: int | None, shares: Mapping[str, float]) -> str:
     """
     (low, least), (high, most) = (end((share, str(name)) for name, share in shares.items()) for end in (min, max))
     return f"the judged share of the top {k} differs: {high:.2f} in {most}, {low:.2f} in {least}"
+
+
+def range_text(numbers: Iterable[int]) -> str:
+    """Lowest to highest, or the one number that all are.
+
+    >>> range_text([1200, 900]), range_text([5, 5])
+    ('900 to 1,200', '5')
+    """
+    low, high = min(numbers := [*numbers]), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def percent(share: float) -> str:

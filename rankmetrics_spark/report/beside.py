@@ -107,8 +107,7 @@ def but(found: Finding, pair: Sequence[Finding]) -> str:
     for other in lost[:MOST_FALLS]:
         before, (verb, size) = verb, _moved(other)
         parts.append(f"{_name(other)}{f' {verb}' if verb != before else ''}{size}")
-    more = len(lost) - len(parts)
-    if more:
+    if more := len(lost) - len(parts):
         is_or_are = "metric is" if more == 1 else "metrics are"
         parts.append(f"{more:,} more {is_or_are} clearly {'worse' if found.better == 'candidate' else 'better'}")
     return f"but {_joined(parts)}{f',{found.among}' if found.among else ''}" if parts else ""

@@ -34,7 +34,6 @@ GATES = _NAMES["Gates"]
 #: Name of a check -> its title; every other name is that of a rate.
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
 _UNKNOWN = "There is none, so the rows that came in are not known."
-_ASK_UNJUDGED = assets.said("ask_unjudged")
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 #: What is compared of users whom people judged and of the others, beside the machine's values.
@@ -75,7 +74,7 @@ def checks(figures: Figures) -> list[Fact]:
         elif sch.NOT_CHECKED in group:
             lines.append(Fact(_words(title, [*group[sch.NOT_CHECKED]]), "none", title))
     if any(line.topic == "Judged items" and line.level in _BAD for line in lines):
-        lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(_ASK_UNJUDGED, "none", "Unjudged items")]
+        lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(assets.said("ask_unjudged"), "none", "Unjudged items")]
     if look := look_of(figures):
         said = verdict.sentences_of_looks(figures.compared)
         if not said or any(found.looks for found in figures.compared):
