@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import errors as err, sinks
-from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, dated, day, key, names, tests, text
+from rankmetrics_spark.config import Comparison, Config, OfTest, as_dict, dated, day, key, names, refuse, tests, text
 from rankmetrics_spark.pointers import PLAN, REGISTERED, LookNumbers, is_sealed, sealed
 from rankmetrics_spark.schemas import OK, PRIMARY, WARN, Check
 
@@ -44,6 +44,9 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     open_tests = [f"the test '{name}' of the plan" for name, own in section.tests.items() if not own.primary]
     for what in () if section.primary else open_tests or ["the plan"] * (not section.tests):
         raise err.ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
+    begins = [section.period.first] if section.period else [own.first or "" for own in section.tests.values()]
+    if any((section.end or "~") < first < "{" for first in begins):  # {date} is any day
+        raise refuse("end", section.end, f"a day from {max(begins)} on, the first one of what is compared")
     known, files = as_dict(section), sinks.files_of(output)
     given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
     known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
@@ -94,8 +97,7 @@ def _deviations(
         if test not in plan.get("tests", {test: {}}):
             yield "the plan has no test of this name"
         plan = {**plan, **plan.get("tests", {}).get(test, {})}
-        of_test = whole["tests"].get(test, {})
-        now |= {name: value for name, value in of_test.items() if value is not None}
+        now |= {name: value for name, value in whole["tests"].get(test, {}).items() if value is not None}
     elif "tests" in plan:
         yield "the plan is one of tests, and the run has none"
     deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
@@ -104,6 +106,8 @@ def _deviations(
         filled = dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
         # Lists say the same in any order.
         both = (sorted(each, key=str) if isinstance(each, list) else each for each in (filled, now.get(name)))
+        if name == "shares":  # in any unit
+            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in both)
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
         if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""

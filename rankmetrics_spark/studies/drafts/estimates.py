@@ -157,7 +157,9 @@ def sentence(row: sch.Row, n_pairs: int) -> str:
         a, b = _shown(row["ranker_a"]), _shown(row["ranker_b"])
         share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
         lopsided = said("lopsided", rank=rank, b=b, share=share, a=a, chance=chance)
-    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
+    few = not (is_unknown(row["effect"]) or row["smallest_effect"] <= 0.5)
+    pilot = said("small_pilot", wanted=_percent(0.5 + row["effect"]), n=row["n_users"]) if few else ""
+    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs), pilot)))
 
 
 def _answer(row: sch.Row, n_pairs: int) -> str:
@@ -189,7 +191,8 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     if row["p_adjusted"] < alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _with_power(row)
+    shows = row["p_adjusted"] < alpha and is_unknown(row["effect"])
+    find = "" if shows or is_unknown(row["smallest_effect"]) else _with_power(row)
     return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
@@ -226,14 +229,10 @@ def _percent(share: float) -> str:
 
 def _left_out_in_words(row: sch.Row) -> str:
     """Rows that are left out, where they are so many that people have to know."""
-    many, sentences = MANY_LEFT_OUT * row["n_rows"], []
-    if row["n_faulty_rows"] > many:
-        share = _percent(row["n_faulty_rows"] / row["n_rows"])
-        sentences.append(said("faults_left_out", share=share))
-    if row["n_repeated"] > many:
-        share = _percent(row["n_repeated"] / row["n_rows"])
-        sentences.append(said("repeats_left_out", share=share))
-    return " ".join(sentences)
+    faulty, repeated = (row[name] / max(row["n_rows"], 1) for name in ("n_faulty_rows", "n_repeated"))
+    faults = said("faults_left_out", share=_percent(faulty)) if faulty > MANY_LEFT_OUT else ""
+    repeats = said("repeats_left_out", share=_percent(repeated)) if repeated > MANY_LEFT_OUT else ""
+    return " ".join(filter(None, (faults, repeats)))
 
 
 def counts_in_words(row: sch.Row) -> str:
