@@ -101,7 +101,7 @@ class Study:
         rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, read, show))
         rep.LIST_PRINTERS[style](rows)
         if not rows:
-            of = " of the human_sample" * bool(loaded.options.machine)
+            of = f" of {words.UNITS} that people judged or were to judge" if loaded.options.machine else ""
             opts.say.lines(f"nothing left to judge: no missing label{of} moves {loaded.metrics[0]}")
 
     def _rows(
