@@ -179,21 +179,17 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else f"the same for each {UNIT}, so there is no interval"
     summary = f"on average, {ahead} won {share} of a {UNIT}'s lists with a click, ties counted half ({spread})"
-    p = p_value(row["p_adjusted"], alpha)
-    if row["p_adjusted"] < alpha:
-        first = f"{ahead} beats {other}: {summary}."
-        chance = f"Chance alone would rarely give this ({p}{corrected})."
-    else:
-        first = f"No clear preference between {a} and {b}: {summary}."
-        chance = f"Chance alone could explain this ({p}{corrected})."
+    p, is_clear = p_value(row["p_adjusted"], alpha), row["p_adjusted"] < alpha
+    first = f"{ahead} beats {other}" if is_clear else f"No clear preference between {a} and {b}"
+    chance = f"Chance alone {'would rarely give' if is_clear else 'could explain'} this ({p}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""
-    if row["p_adjusted"] < alpha <= row["p_sequential"]:
+    if is_clear and alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    shows = row["p_adjusted"] < alpha and is_unknown(row["effect"])
-    find = "" if shows or is_unknown(row["smallest_effect"]) else _with_power(row)
-    return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
+    is_planned = not (is_unknown(row["smallest_effect"]) or (is_clear and is_unknown(row["effect"])))
+    find = _with_power(row) if is_planned else ""
+    return " ".join(filter(None, (f"{first}: {summary}.", chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
 def _with_power(row: sch.Row) -> str:
