@@ -202,10 +202,13 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     off = f"the {rows.units} do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
     why = off if rows.sample_ratio_p < SMALL_RATIO_P else _different_triggering(rows, i)
     why = why or rows.uneven[i] or told
-    # Where users of an experiment are all alike, strata are no matter.
-    within = rows.adjusted.estimate if rows.request.strata and not rows.paired[i] else None
-    if within and np.isnan(within.p_value[i]) and within.standard_error[i] + rows.plain.standard_error[i] != 0:
-        why = why or ms.said("no_stratum", units=rows.units)
+    if rows.request.strata and not (rows.paired[i] or rows.decided_by_cuped[i]):
+        within, plain, error = rows.adjusted.estimate, rows.plain, rows.plain.standard_error[i]
+        # Where users of an experiment are all alike, strata are no matter.
+        if np.isnan(within.p_value[i]) and within.standard_error[i] + error != 0:
+            why = why or ms.said("no_stratum", units=rows.units)
+        elif abs(mix := plain.difference[i] - within.difference[i]) > error > 0 and not rows.request.covariates:
+            why = why or ms.said("strata_mix", mix=mix, error=error)
     if silent and not why:
         why = _without_a_hit(rows, i, *silent.popitem())
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None

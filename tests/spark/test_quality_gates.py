@@ -96,10 +96,8 @@ def test_too_many_faulty_judgements_stop_a_run(call: commands.Call, tmp_path: Pa
     config_file = of_judgements(tmp_path, max_invalid_fraction=0.5)
     code, out, err = call("evaluate", "--config", config_file, "--date", logs.DATE)
     assert (code, out) == (4, "")
-    assert err.splitlines()[-1] == (
-        "rankmetrics: 3 of 4 judgements are faulty (75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
-        + FAULTY_JUDGEMENTS
-    )
+    limit = "(75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5)"
+    assert err.splitlines()[-1] == f"rankmetrics: 3 of 4 judgements are faulty {limit}; {FAULTY_JUDGEMENTS}"
     assert logs.only_records(tmp_path / "out")
     config_file = of_judgements(tmp_path, JUDGED.splitlines()[0] + "\nu,i1,1\nu,i2,\n", on_invalid="fail")
     code, _, err = call("evaluate", "--config", config_file, "--date", logs.DATE)

@@ -194,9 +194,8 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
 
 def _with_power(row: sch.Row) -> str:
     """What so many users find, and how many find the effect that was asked for."""
-    least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
-    find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
-    is_few = row["smallest_effect"] > 0.5
+    is_few, power = row["smallest_effect"] > 0.5, f"with a probability of {100 * row['power']:.3g} %"
+    find = f"find {_percent(np.ceil(1000 * round(0.5 + row['smallest_effect'], 9)) / 1000)} or more"
     if is_few or is_unknown(row["effect"]):
         enough = f"too few to find even 100.0 % {power}" if is_few else f"enough to {find} {power}"
         return f"{row['n_users']:,} {UNITS} are {enough}."
