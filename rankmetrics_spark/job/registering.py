@@ -103,11 +103,11 @@ def _deviations(
     deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
     now["primary"] = deciding
     for name, value in plan.items():
-        filled = dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
+        pair = dated(value, config.evaluation_date) if name in ("exclusions", "period") else value, now.get(name)
         # Lists say the same in any order.
-        both = (sorted(each, key=str) if isinstance(each, list) else each for each in (filled, now.get(name)))
+        both = (sorted(each, key=str) if isinstance(each, list) else each for each in pair)
         if name == "shares":  # in any unit
-            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in both)
+            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in pair)
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
         if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""
