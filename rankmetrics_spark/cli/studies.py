@@ -95,6 +95,9 @@ class Study:
         read = _of_lists if stored else partial(_of_log, files=files)
         rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, read, show))
         rep.LIST_PRINTERS[style](rows)
+        if not rows:
+            of = f" of {words.UNITS} that people judged or were to judge" if loaded.options.machine else ""
+            opts.say.lines(f"nothing left to judge: no missing label{of} moves {loaded.metrics[0]}")
 
     def _rows(
         self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], read: _Read, show: str
@@ -104,7 +107,8 @@ class Study:
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
         if not rows and show != "to_judge":
-            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
+            unjudged = f", or people judged no {words.UNIT} of two experiments" * bool(config.options.machine)
+            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared{unjudged}")
         return rows
 
 

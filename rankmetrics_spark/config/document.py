@@ -65,8 +65,8 @@ def example_text(name: str) -> str:
     return content.replace("$schema=schema.json", f"$schema={SCHEMA_FILE}", 1)
 
 
-def read_document(path: str | Path) -> dict[str, object]:
-    """The mapping in a YAML file; ``-`` is stdin.
+def read_document(path: str | Path, what: str = "config", first: str = "source") -> dict[str, object]:
+    """The mapping in a YAML file, by what it is called and its first key; ``-`` is stdin.
 
     Raises:
         ConfigError: for a file that cannot be read, is not YAML, or does not hold a mapping.
@@ -74,17 +74,17 @@ def read_document(path: str | Path) -> dict[str, object]:
     try:
         content = parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise err.ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
+        raise err.ConfigError(f"the {what} '{path}' cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise err.ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
+        raise err.ConfigError(f"the {what} '{path}' is not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
         problem = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             problem = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-        raise err.ConfigError(f"the config '{path}' is not valid YAML: {problem}") from None
+        raise err.ConfigError(f"the {what} '{path}' is not valid YAML: {problem}") from None
     if not isinstance(content, Mapping):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise err.ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
+        raise err.ConfigError(f"the {what} '{path}' holds {kind}; allowed: a mapping that starts with {first}")
     return dict(content)
 
 

@@ -195,13 +195,12 @@ def _refuse_faulty(log: cn.Inspected, settings: cfg.Quality) -> None:
             raise err.QualityError(lm.said("ranks_from_0", below=below, lists=lists, setting=from_rank))
         return
     emptied = {name: c for name, c in log.arms.items() if not c["lists"]}
-    reason_counts, hint = cn.reasons(faulty), ""
+    reason_counts = cn.reasons(faulty)
     most, n = next(iter(reason_counts.items()))
+    unread = "; allowed: numbers such as 0.5, with decimal points" * most.startswith("unreadable_")
+    hints = {cn.REPEATED: _several_lists(log), "position_below_1": f"; if your ranks start at 0, set {from_rank} to 0"}
     # Advice only on a reason that explains most faulty rows.
-    if 2 * n > n_faulty and most == cn.REPEATED:
-        hint = _several_lists(log)
-    elif 2 * n > n_faulty and most == "position_below_1":
-        hint = f"; if your ranks start at 0, set {from_rank} to 0"
+    hint = hints.get(most, unread) if 2 * n > n_faulty else ""
     none = f"; {_experiment_names(emptied)} would have no result" if emptied else ""
     raise err.QualityError(f"{sentence}, {_allowed(settings)}){none}; reasons: {_spoken(reason_counts)}{hint}")
 
@@ -276,6 +275,8 @@ def _refuse_foreign_judgements(log: cn.Inspected) -> None:
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         shown, judged = _some_shapes(sound, name), _some_shapes(typed, name)
+        if judged == "none":
+            raise err.InputError(lm.said("nothing_judged"))
         raise err.InputError(lm.said("other_ids", name=name, shown=shown, judged=judged))
 
 

@@ -244,6 +244,9 @@ def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
     open_tests = [f"the test '{name}' of the plan" for name, own in section.tests.items() if not own.primary]
     for what in () if section.primary else open_tests or ["the plan"] * (not section.tests):
         raise ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
+    begins = [section.period.first] if section.period else [own.first or "" for own in section.tests.values()]
+    if any((section.end or "~") < first < "{" for first in begins):  # {date} is any day
+        raise cfg.refuse("end", section.end, f"a day from {max(begins)} on, the first one of what is compared")
     known, files = cfg.as_dict(section), sinks.files_of(output)
     given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
     known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
@@ -294,16 +297,18 @@ def _deviations(
         if test not in plan.get("tests", {test: {}}):
             yield "the plan has no test of this name"
         plan = {**plan, **plan.get("tests", {}).get(test, {})}
-        of_test = whole["tests"].get(test, {})
-        now |= {name: value for name, value in of_test.items() if value is not None}
+        now |= {name: value for name, value in whole["tests"].get(test, {}).items() if value is not None}
     elif "tests" in plan:
         yield "the plan is one of tests, and the run has none"
     deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
     now["primary"] = deciding
     for name, value in plan.items():
         filled = cfg.dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
+        pair = filled, now.get(name)
         # Lists say the same in any order.
-        both = (sorted(each, key=str) if isinstance(each, list) else each for each in (filled, now.get(name)))
+        both = (sorted(each, key=str) if isinstance(each, list) else each for each in pair)
+        if name == "shares":  # in any unit
+            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in pair)
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
         if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""

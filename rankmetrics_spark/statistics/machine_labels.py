@@ -106,7 +106,7 @@ def welch_df(parts: Parts) -> float:
 
 def weighted(h: Floats, f: Floats, weights: Floats) -> float:
     """Covariance of (n,) values whose (n,) weights have the mean 1, divided by n - 1."""
-    off, of_h = f - (weights * f).mean(), h - (weights * h).mean()
+    off, of_h = (each - (weights * each).sum() / max(len(each), 1) for each in (f, h))
     return float((weights * off * of_h).sum() / (len(h) - 1)) if len(h) > 1 else np.nan
 
 

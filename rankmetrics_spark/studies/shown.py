@@ -252,8 +252,7 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     whole, n_equal, equal = {name: of_part(counts, name) for name in names}, 0, {}
     for least, fewer in of_parts.items():
         # Of the smallest experiment, all users are as many.
-        of_few = {name for name, *_ in fewer}
-        n_equal = int(least)
+        of_few, n_equal = {name for name, *_ in fewer}, int(least)
         equal = {name: of_part(fewer, name) if name in of_few else whole[name] for name in names}
     rows: list[dict[str, Any]] = []
     for name in names:

@@ -156,7 +156,9 @@ def sentence(row: sch.Row, n_pairs: int) -> str:
         a, b = _shown(row["ranker_a"]), _shown(row["ranker_b"])
         share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
         lopsided = said("lopsided", rank=rank, b=b, share=share, a=a, chance=chance)
-    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
+    few = not (is_unknown(row["effect"]) or row["smallest_effect"] <= 0.5)
+    pilot = said("small_pilot", wanted=_percent(0.5 + row["effect"]), n=row["n_users"]) if few else ""
+    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs), pilot)))
 
 
 def _answer(row: sch.Row, n_pairs: int) -> str:
@@ -176,24 +178,23 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else f"the same for each {UNIT}, so there is no interval"
     summary = f"on average, {ahead} won {share} of a {UNIT}'s lists with a click, ties counted half ({spread})"
-    is_clear = row["p_adjusted"] < alpha
-    result = f"{ahead} beats {other}" if is_clear else f"No clear preference between {a} and {b}"
-    chance = f"Chance alone {'would rarely give' if is_clear else 'could explain'} this"
-    first = f"{result}: {summary}. {chance} ({p_value(row['p_adjusted'], alpha)}{corrected})."
+    p, is_clear = p_value(row["p_adjusted"], alpha), row["p_adjusted"] < alpha
+    first = f"{ahead} beats {other}" if is_clear else f"No clear preference between {a} and {b}"
+    chance = f"Chance alone {'would rarely give' if is_clear else 'could explain'} this ({p}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""
-    if row["p_adjusted"] < alpha <= row["p_sequential"]:
+    if is_clear and alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    find = "" if is_clear or is_unknown(row["smallest_effect"]) else _with_power(row)
-    return " ".join(filter(None, (first, find, wait, f"{won}; {UNITS}: {n:,}.")))
+    is_planned = not (is_unknown(row["smallest_effect"]) or (is_clear and is_unknown(row["effect"])))
+    find = _with_power(row) if is_planned else ""
+    return " ".join(filter(None, (f"{first}: {summary}.", chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
 def _with_power(row: sch.Row) -> str:
     """What so many users find, and how many find the effect that was asked for."""
-    least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
-    find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
-    is_few = row["smallest_effect"] > 0.5
+    is_few, power = row["smallest_effect"] > 0.5, f"with a probability of {100 * row['power']:.3g} %"
+    find = f"find {_percent(np.ceil(1000 * round(0.5 + row['smallest_effect'], 9)) / 1000)} or more"
     if is_few or is_unknown(row["effect"]):
         enough = f"too few to find even 100.0 % {power}" if is_few else f"enough to {find} {power}"
         return f"{row['n_users']:,} {UNITS} are {enough}."

@@ -76,7 +76,10 @@ class Unjudged:
         (experiment - baseline, as judged), its low and high, bounds (``exact``; ``enclosure``: no label leads beyond,
         perhaps none leads there), a sentence.
         """
-        metrics, baseline = [*map(str, self._work.metrics)], self._work.allowed.baseline
+        labels, baseline = self._work.labels, self._work.allowed.baseline
+        grades = f" (grades 0 to {labels.max_grade})"
+        # A higher grade moves the gains of (n)dcg further.
+        metrics = {str(each): grades * ("cg" in each.name or not labels.relevant) for each in self._work.metrics}
         return self._final(partial(of_pairs.pair_rows, metrics=metrics, baseline=baseline), of_pairs.PAIRS)
 
     @cached_property
@@ -202,7 +205,7 @@ def _check(options: Options) -> None:
         raise err.ConfigError(frame.said("ap_denominator", value=options.convention.ap_denominator))
     for knob in mx.knobs():
         value, usual = getattr(options.convention, knob.name), getattr(mx.STANDARD, knob.name)
-        if knob.name not in _KNOBS and value != usual:
+        if knob.name not in (*_KNOBS, "max_grade") and value != usual:  # that of ERR, which has no bounds
             raise err.ConfigError(frame.said("knob", knob=knob, value=value, usual=usual, others=", ".join(_KNOBS)))
 
 
