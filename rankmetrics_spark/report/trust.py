@@ -171,7 +171,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     limit, one, unit = (FEW_CLUSTERS, people.one, people.unit) if few_clusters else (FEW_USERS, UNIT, UNITS)
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
-    lead, everyone = "", people.text
+    lead, everyone = "", people.text if counts else ""
     if small:
         n, name = small[0]
         few = f"1 {one}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
