@@ -259,8 +259,7 @@ def rates_without_users(quality: Mapping[str, Any], counts: Counts, stay: list[s
         return {**known, **lm.rates(of, [name for name in known if not {*lm.counts_of_rate(name)} & {*stay}])}
 
     per_arm = {name: now(known, [counts[name]]) for name, known in quality["rates"].items() if name in counts}
-    arms = [count for count in counts.values() if count["rows"] > count["no_experiment"]]
-    return {**quality, "rates": per_arm, "overall": now(quality["overall"], arms)}
+    return {**quality, "rates": per_arm, "overall": now(quality["overall"], [*arms(counts).values()])}
 
 
 #: Checks of a log that what is stored does not tell.
