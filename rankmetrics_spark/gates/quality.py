@@ -276,7 +276,8 @@ def _refuse_foreign_judgements(log: cn.Inspected) -> None:
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         shown, judged = _some_shapes(sound, name), _some_shapes(typed, name)
         if judged == "none":
-            raise err.InputError(lm.said("nothing_judged"))
+            cure = lm.said("judged_by_machine") if log.tables.plan.scoring.machine else ""
+            raise err.InputError(lm.said("nothing_judged", cure=cure))
         raise err.InputError(lm.said("other_ids", name=name, shown=shown, judged=judged))
 
 
