@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from rankmetrics_spark import metrics as mx, schemas as sch
-from rankmetrics_spark.words import UNIT, UNITS, Change, Level, Numbers, p_value
+from rankmetrics_spark.words import UNIT, UNITS, Change, Level, p_value
 
 Row = sch.Row
 Metrics = Sequence[mx.Metric]
@@ -27,6 +27,31 @@ class Side(NamedTuple):
     n_users: Any
     n_lists: Any
     n_members: Any
+
+
+class Numbers(NamedTuple):
+    """A difference with its interval; None where there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Both bounds; None where one is missing."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def excludes_zero(self) -> bool | None:
+        """Whether the interval says that the difference is not 0; None without one."""
+        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
+
+    def change(self, factor: int = 1, unit: str = "") -> Change | None:
+        """The same for people; None where there is no difference."""
+        if self.value is None:
+            return None
+        low, high = sorted(factor * bound for bound in self.bounds) if self.bounds else (None, None)
+        return Change(factor * self.value, unit, low, high)
 
 
 #: The part of a note that names the missing dates of a period: ``Days.gap``.
@@ -96,8 +121,6 @@ class Finding:
     sample_ratio_p: float | None = None
     difference: float | None = None
     relative_difference: float | None = None
-    rest_difference: float | None = None
-    rest_relative_difference: float | None = None
     p_rest_adjusted: float | None = None
     evaluation_date: str = ""
     period_from: str | None = None
@@ -227,7 +250,7 @@ class Finding:
         """
         return "; ".join(part for part in self.note.split("; ") if not _GAP.fullmatch(part))
 
-    @property
+    @cached_property
     def why(self) -> str:
         """Why the numbers cannot be trusted; empty where they can.
 

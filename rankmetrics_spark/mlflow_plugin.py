@@ -4,7 +4,6 @@ A row is a query. Its prediction is the list of shown items, the best first; its
 of them, or a mapping of items to grades. Ids are compared as texts. Needs the extra ``mlflow``.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any
@@ -98,7 +97,7 @@ def items_of(cell: Any) -> list[str]:
     >>> items_of(["a", 7]), items_of(None), items_of(float("nan"))
     (['a', '7'], [], [])
     """
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+    if cell is None or (isinstance(cell, float) and np.isnan(cell)):
         return []
     if isinstance(cell, (str, bytes)) or not isinstance(cell, Iterable):
         raise InputError(f"{cell!r} is no list; allowed: a list of items, or a mapping of relevant items to grades")
@@ -146,7 +145,7 @@ def scorers(metrics: Sequence[str] = DEFAULT_METRICS, convention: str = "standar
             kept = rules.duplicates == "count"
             grades = [truth.get(item, 0.0) * (kept or item not in items[:at]) for at, item in enumerate(items)]
             value = mx.compute(mx.one_list(grades, pool=[*truth.values()]).batch, [metric], rules)[0, 0]
-            return None if math.isnan(value) else float(value)
+            return None if np.isnan(value) else float(value)
 
         return scorer(score, name=metric.column, aggregations=["mean", *map(_bound, ("ci_low", "ci_high"))])
 

@@ -6,7 +6,6 @@ them; the pointer of the date says which of them count.
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date as day
@@ -35,20 +34,6 @@ REFUSED = "refused_checks"
 def refused_folder(run_id: str) -> str:
     """Where the checks of a run lie that published nothing."""
     return f"{REFUSED}/run={run_id}"
-
-
-def run_in_name(path: str) -> str:
-    """The id of the run that wrote a file; empty for a file of Spark's own writer.
-
-    The folders say nothing: an experiment may have a name such as ``model-20261121T120000-deadbeef``.
-
-    >>> run_in_name("part-0-20261122T010203-0a1b2c3d-7.parquet"), run_in_name("part-00000-6f1c.c000.snappy.parquet")
-    ('20261122T010203-0a1b2c3d', '')
-    >>> run_in_name("user_metrics/experiment_id=m-20261121T120000-deadbeef/part-00000-6f1c.c000.snappy.parquet")
-    ''
-    """
-    match = re.search(RUN_ID, path.rpartition("/")[2])
-    return match[0] if match else WITHOUT_ID
 
 
 @dataclass(frozen=True)

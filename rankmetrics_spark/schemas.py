@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 #: What messages, or roles, call a column -> its name in a table; None = the table has none.
@@ -380,6 +380,7 @@ def segment_label(column: str, value: str | None) -> str:
 _PART = re.compile(r'(?:^| & )((?:[^\\=&]|\\.)+)=("(?:[^"\\]|\\.)*"|(?:(?! & ).)*)', re.DOTALL)
 
 
+@lru_cache
 def segment_columns(label: str) -> str:
     """The columns of a segment's label, as a label names them; ``all`` for all users.
 
@@ -473,15 +474,8 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def lists_with_value(metric_column: str) -> str:
-    """The column of ``user_metrics`` with the number of a user's lists that have a value of a metric.
-
-    >>> lists_with_value("ap_at_10")
-    'n_lists_ap_at_10'
-    """
-    return f"{N_LISTS}_{metric_column}"
-
-
+#: Gives the column of ``user_metrics`` with the number of a user's lists that have a value of the metric of a column.
+lists_with_value = f"{N_LISTS}_{{}}".format
 #: Start of the columns of ``user_metrics`` with values under the labels of a machine.
 MACHINE = "machine_"
 #: Columns of ``user_metrics`` where a machine has judged all users: whether people have judged this one, and how many

@@ -68,10 +68,10 @@ def metric_udf(
     udf = _udf(metric, rule, rank_by, first_rank)
 
     def of(*columns: str | Column) -> Column:
-        if problem := _wrong_number(metric, rank_by, len(columns)):
-            raise ConfigError(problem)
+        _check_number(metric, rank_by, len(columns))
+        read = [F.col(column) if isinstance(column, str) else column for column in columns]
         # As text, in which Spark and the job compare ids; pandas would turn integers with a null into doubles.
-        texts = [_column(column).cast("string") if i == 2 else _column(column) for i, column in enumerate(columns)]
+        texts = [column.cast("string") if i == 2 else column for i, column in enumerate(read)]
         session = SparkSession.getActiveSession()
         if session is not None and eng.engine_of(session) == "sail":
             return _of_lists(texts, metric, rule, rank_by, first_rank)
@@ -99,10 +99,6 @@ def _of_lists(columns: Sequence[Column], metric: Metric, rule: Convention, rank_
     values.__name__ = metric.column
     value: Column = pandas_udf(values, DoubleType())(*(F.collect_list(F.when(complete, c)) for c in args))  # type: ignore[call-overload]
     return value
-
-
-def _column(column: str | Column) -> Column:
-    return F.col(column) if isinstance(column, str) else column
 
 
 def register_udfs(
@@ -148,18 +144,17 @@ def _checked(name: str | Metric, convention: object, rank_by: str, first_rank: i
     return metric, options.convention
 
 
-def _wrong_number(metric: Metric, rank_by: str, n: int) -> str | None:
-    """What is wrong with a call with n columns, in words."""
+def _check_number(metric: Metric, rank_by: str, n: int) -> None:
+    """Refuse a call with n columns, if it wants more or fewer."""
     names = _COLUMNS[rank_by]
-    if n in (len(names) - 1, len(names)):
-        return None
-    return f"{metric} by {rank_by} got {n} columns; allowed: {', '.join(names)}; the last one may be left out"
+    if n not in (len(names) - 1, len(names)):
+        allowed = f"{', '.join(names)}; the last one may be left out"
+        raise ConfigError(f"{metric} by {rank_by} got {n} columns; allowed: {allowed}")
 
 
 def _udf(metric: Metric, rule: Convention, rank_by: str, first_rank: int) -> Any:
     def value(*columns: pd.Series) -> float:
-        if problem := _wrong_number(metric, rank_by, len(columns)):
-            raise ConfigError(problem)
+        _check_number(metric, rank_by, len(columns))
         rows = dict(zip(_COLUMNS[rank_by], columns, strict=False))
         return float(_values(rows, np.array([len(columns[0])]), metric, rule, first_rank)[0])
 

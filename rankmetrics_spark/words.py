@@ -5,7 +5,7 @@ No pyspark.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def _called_in(unit: str, function: Callable[..., T], *arguments: Any, **options
 
 
 def bound(function: Callable[..., T]) -> Callable[..., T]:
-    """The function, with the words of now wherever and whenever it is called: in a thread, in another process."""
+    """The function, with the words of now wherever and whenever it is called, as in another process."""
     return partial(_called_in, unit_now(), function)
 
 
@@ -263,31 +263,6 @@ def _places(value: float) -> int:
     return max(0, math.ceil(-math.log10(abs(value)))) if value else 0
 
 
-class Numbers(NamedTuple):
-    """A difference with its interval; None where there is none."""
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Both bounds; None where one is missing."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
-
-    @property
-    def excludes_zero(self) -> bool | None:
-        """Whether the interval says that the difference is not 0; None without one."""
-        return None if self.low is None or self.high is None else self.low > 0 or self.high < 0
-
-    def change(self, factor: int = 1, unit: str = "") -> Change | None:
-        """The same for people; None where there is no difference."""
-        if self.value is None:
-            return None
-        low, high = sorted(factor * bound for bound in self.bounds) if self.bounds else (None, None)
-        return Change(factor * self.value, unit, low, high)
-
-
 def p_value(p: float, level: float) -> str:
     """A p-value in words.
 
@@ -329,6 +304,16 @@ def judged_apart(k: int | None, shares: Mapping[str, float]) -> str:
     """
     (low, least), (high, most) = (end((share, str(name)) for name, share in shares.items()) for end in (min, max))
     return f"the judged share of the top {k} differs: {high:.2f} in {most}, {low:.2f} in {least}"
+
+
+def range_text(numbers: Iterable[int]) -> str:
+    """Lowest to highest, or the one number that all are.
+
+    >>> range_text([1200, 900]), range_text([5, 5])
+    ('900 to 1,200', '5')
+    """
+    low, high = min(numbers := [*numbers]), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def percent(share: float) -> str:

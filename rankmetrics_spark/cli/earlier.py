@@ -49,8 +49,7 @@ class CompareRequest(SimpleNamespace):
         usual = cfg.Comparison()
         unused = [name for name in _NOT_OVER_TIME if getattr(section, name) != getattr(usual, name)]
         if self.over_time and unused:
-            given = " and ".join(map(section.path_of, unused))
-            raise ConfigError.of("not_over_time", given=given)
+            raise ConfigError.of("not_over_time", given=" and ".join(map(section.path_of, unused)))
         return section
 
 
@@ -67,6 +66,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
     every_date = comparison.of_one_test(every_date, section.baseline)
     days = None if request.first is None else _days(partitions, request.first, request.last)
     date = request.date or (days.last if days else max(partitions))
+    dates = days.dates if days else (date,)
     pointers = sinks.pointers_of(spark, root)
     if days:
         place = cfg.Sink(path=root, format=next((each.format for each in pointers.values()), "parquet"))
@@ -76,16 +76,15 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
         users = comparison.period_rows(every_date, days, state=state)
     else:
         users = _of_date(every_date, partitions, date, "--date")
-    experiments = {name for each in (days.dates if days else [date]) for name, _ in partitions[each]}
+    experiments = {name for each in dates for name, _ in partitions[each]}
     _refuse_unknown(sorted(experiments), section)
     cfg.check_cuped(section, days.first if days else date)
     before = _covariate(section, every_date, partitions)
     options = cfg.Options(segments=request.segments or None, segment_combinations=request.combined or None)
     table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
     # The newest date that is there, not a later end of the period: nobody has looked at more than that.
-    first, last = (days.first, days.dates[-1]) if days else ("", date)
-    looks = History.before(last, pointers, first)
-    table = table if request.metrics else comparison.without_unstored(table, pointers, days.dates if days else (date,))
+    looks = History.before(dates[-1], pointers, days.first if days else "")
+    table = table if request.metrics else comparison.without_unstored(table, pointers, dates)
     of_days = comparison.days_of_experiments(every_date, days, table.metrics) if days else None
     table = replace(table, combinations=options.combined_segments, days=days, of_days=of_days, looks=looks)
     comparison.refuse_too_many_replicates(section, len(experiments), len(table.metrics))
@@ -102,7 +101,6 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> rep.Compared:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         tables["decomposition"] = comparison.decomposition(split, section, column)
     shown = {name: [row.asDict() for row in eng.few_rows(each.limit(MOST_ROWS))] for name, each in tables.items()}
-    dates = days.dates if days else (date,)
     more = rep.outlook_of(comparisons, every_date, days, section, table.metrics) if days else []
     uneven = comparison.uneven_columns(table.metrics, options.segments, pointers, dates)
     more += [*uneven, *sinks.unreadable_pointers(root)]

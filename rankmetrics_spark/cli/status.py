@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta, timezone
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,8 +24,7 @@ Read = tuple[dict[str, Pointer], list[dict[str, Any]]]
 STATES = ("published", "refused", "late", "missing")
 
 
-@dataclass(frozen=True)
-class Day:
+class Day(NamedTuple):
     """What became of one day.
 
     Attributes:
@@ -127,7 +125,7 @@ def status(output: str, since: str, style: str, master: str | None) -> None:
     if style == "prometheus":
         click.echo(as_prometheus(days, output), nl=False)
     else:
-        rep.LIST_PRINTERS[style]([asdict(day) for day in days])
+        rep.LIST_PRINTERS[style]([day._asdict() for day in days])
     if alerts := [day.date for day in days if day.alert]:
         raise err.MetricGateError(f"{len(alerts)} of {len(days)} days need a look: {', '.join(alerts)}")
 

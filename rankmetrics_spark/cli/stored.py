@@ -264,5 +264,5 @@ def register(plan: str, output: str) -> None:
     """
     from rankmetrics_spark.job import register as register_plan
 
-    rep.print_json(register_plan(cfg.read_document(plan), output))
+    rep.print_json(register_plan(cfg.read_document(plan, "plan", "primary"), output))
     say.lines(f"registered in {output}; each run now says whether it decides as registered")

@@ -70,12 +70,7 @@ class Study:
     @property
     def options(self) -> list[click.Option]:
         """The options of its command, beside those of every command that reads a config."""
-        more = [
-            click.Option(
-                [_flag(each)], help=f"{each.allowed or 'Columns, such as query,item'}; {_shown(each)} by default."
-            )
-            for each in self._own
-        ]
+        more = [*map(_option, self._own)]
         more += [click.Option([f"--{file}"], help=f"File or folder of {file}, a row per item.") for file in self.files]
         if len(self.tables) > 1:
             more.append(click.Option(["--show"], type=click.Choice([*self.tables]), help="Which table is printed."))
@@ -100,6 +95,9 @@ class Study:
         read = _of_lists if stored else partial(_of_log, files=files)
         rows = opts.on_session(choice, lambda spark: self._rows(spark, loaded, given, read, show))
         rep.LIST_PRINTERS[style](rows)
+        if not rows:
+            of = f" of {words.UNITS} that people judged or were to judge" if loaded.options.machine else ""
+            opts.say.lines(f"nothing left to judge: no missing label{of} moves {loaded.metrics[0]}")
 
     def _rows(
         self, spark: SparkSession, config: cfg.Config, given: Mapping[str, Any], read: _Read, show: str
@@ -109,7 +107,8 @@ class Study:
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
         if not rows and show != "to_judge":
-            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared")
+            unjudged = f", or people judged no {words.UNIT} of two experiments" * bool(config.options.machine)
+            raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared{unjudged}")
         return rows
 
 
@@ -155,9 +154,10 @@ def _of_config(config: cfg.Config) -> dict[str, Any]:
     return {name: cfg.value_at(config, path) for name, path in _OF_CONFIG.items()}
 
 
-def _shown(setting: cfg.Setting) -> str:
-    default = setting.default
-    return ",".join(default) if isinstance(default, tuple) else str(default)
+def _option(setting: cfg.Setting) -> click.Option:
+    default = ",".join(setting.default) if isinstance(setting.default, tuple) else setting.default
+    allowed = setting.allowed or "Columns, such as query,item"
+    return click.Option([_flag(setting)], help=f"{allowed}; {default} by default.")
 
 
 def _read(setting: cfg.Setting, text: str) -> object:

@@ -1,6 +1,10 @@
 from .daily import UserDays as UserDays
 from .daily import add_days as add_days
+from .daily import doubts_of_days as doubts_of_days
 from .families import Question as Question
+from .families import n_cells as n_cells
+from .families import pairs_of as pairs_of
+from .families import refuse_too_many_replicates as refuse_too_many_replicates
 from .forecasts import Outlook as Outlook
 from .forecasts import outlook as outlook
 from .forecasts import outlooks as outlooks
@@ -46,9 +50,5 @@ from .table import largest_changes as largest_changes
 from .table import lists_of as lists_of
 from .table import of_one_test as of_one_test
 from .table import user_changes as user_changes
-from .totals import n_cells as n_cells
-from .totals import pairs_of as pairs_of
-from .totals import refuse_too_many_replicates as refuse_too_many_replicates
-from .uneven import doubts_of_days as doubts_of_days
 from .units import UserRows as UserRows
 from .units import rows_of_clusters as rows_of_clusters

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.comparison import families, measures as ms, table as tables, totals
+from rankmetrics_spark.comparison import families, measures as ms, table as tables
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Compared
 from rankmetrics_spark.comparison.notes import analysed, notes
 from rankmetrics_spark.comparison.registry import statistic
@@ -311,7 +311,7 @@ def bootstrap(rows: Compared) -> st.Floats:
             pair = rows.replicates("bootstrap_pair", i)
             ours, theirs = (None, None) if pair is None else (pair[:, ::2], pair[:, 1:])
         if ours is not None and theirs is not None:
-            part, means = slice(i, i + 1), totals.replicate_means(theirs) - totals.replicate_means(ours)
+            part, means = slice(i, i + 1), families.replicate_means(theirs) - families.replicate_means(ours)
             bounds[:, part] = families.interval(means[None], rows.estimate.difference[part], rows.request.confidence)
     return bounds
 

@@ -7,13 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st, words
-from rankmetrics_spark.comparison import adjusted, measures as ms
-from rankmetrics_spark.comparison.families import Families, Question, bounds_of_ranks, intervals_at
+from rankmetrics_spark.comparison import adjusted, families, measures as ms
+from rankmetrics_spark.comparison.daily import doubts_of_days
+from rankmetrics_spark.comparison.families import Families, Question
 from rankmetrics_spark.comparison.hard import Hard, with_exact
 from rankmetrics_spark.comparison.judged import Judged
 from rankmetrics_spark.comparison.notes import HITS_OF_LOOKS, doubts
-from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, pair_moments, refuse_unknown, row_keys
-from rankmetrics_spark.comparison.uneven import doubts_of_days
 
 PAIRED, INDEPENDENT = "paired", "independent"
 #: With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out.
@@ -45,10 +44,10 @@ class Compared:
     @classmethod
     def of(cls, totals: ms.Totals, question: Question) -> "Compared":
         """The rows of all pairs; refuses the name of an experiment that has no users."""
-        known, request = experiments_of(totals), question.request
+        known, request = families.experiments_of(totals), question.request
         if not question.by_test:  # an arm without a list is an arm all the same
-            refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
-        keys = row_keys(totals, request, known)
+            ms.refuse_unknown([request.baseline, *request.candidates, *(request.shares or ())], known)
+        keys = families.row_keys(totals, request, known)
         # Of segments, those with so many users in both experiments.
         enough = np.minimum(*(sums["users"] for sums in totals.sides("arm", keys))) >= request.min_users
         keys = [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == sch.EVERYONE]
@@ -85,12 +84,12 @@ class Compared:
     def moments(self) -> tuple[st.Moments, st.Moments]:
         """Of all users of baseline and candidate who have a value."""
         baseline, candidate = self.totals.sides("arm_lists", self.keys) if self.by_ratio else self.arms
-        return arm_moments(baseline), arm_moments(candidate)
+        return families.arm_moments(baseline), families.arm_moments(candidate)
 
     @cached_property
     def pair(self) -> st.PairMoments:
         """Of the users of both."""
-        return pair_moments(self.totals.of("pair_lists", self.keys) if self.by_ratio else self.both)
+        return families.pair_moments(self.totals.of("pair_lists", self.keys) if self.by_ratio else self.both)
 
     @cached_property
     def uneven(self) -> list[str]:
@@ -195,7 +194,7 @@ class Compared:
     @cached_property
     def relative(self) -> st.Estimate:
         """The difference of the design's test as a share of the baseline, with an interval."""
-        return intervals_at(self.request.confidence, self.estimate, self.denominator)[1]
+        return families.intervals_at(self.request.confidence, self.estimate, self.denominator)[1]
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
@@ -253,11 +252,11 @@ class Compared:
         """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
         single, denominator = self.single, self.single_denominator
         if self.request.looks == "one":
-            test, relative = intervals_at(confidence, single, denominator, skewness=self.hard.skewness)
+            test, relative = families.intervals_at(confidence, single, denominator, skewness=self.hard.skewness)
             return self.hard.bounded((with_exact(self, test, 1 - confidence), relative), 1 - confidence)
         tests = single.untested, st.fieller(single.untested, single.untested.p_value, denominator)
         for chosen, rule in self.looks:
-            of_rule = intervals_at(confidence, single, denominator, self.n_users, rule)
+            of_rule = families.intervals_at(confidence, single, denominator, self.n_users, rule)
             tests = of_rule[0].where(chosen, tests[0]), of_rule[1].where(chosen, tests[1])
         return tests
 
@@ -352,7 +351,7 @@ class Compared:
     @cached_property
     def ranks(self) -> Mapping[tuple[str, str, ms.Name], tuple[int, int]]:
         """(segment, metric, experiment) -> the best and the worst rank that it may have."""
-        return dict(bounds_of_ranks(self))
+        return dict(families.bounds_of_ranks(self))
 
     @cached_property
     def unresolved(self) -> st.Bools:

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from rankmetrics_spark import schemas as sch, statistics as st
-from rankmetrics_spark.comparison import hard, measures as ms, notes, registry as reg, totals
+from rankmetrics_spark.comparison import families, hard, measures as ms, notes, registry as reg
 from rankmetrics_spark.comparison.compared import Compared, testable
 
 EQUIVALENT, NO_WORSE = "equivalent", "no worse"
@@ -178,7 +178,8 @@ def against_rest(rows: Compared) -> tuple[st.Floats, ...]:
     if rows.has("looks"):
         tested &= rows.enough_hits(arms, both)
     *summed, of_users = rest("arm_lists", "pair_lists") if rows.by_ratio else (*arms, both)
-    of_arms, of_both = (totals.arm_moments(summed[0]), totals.arm_moments(summed[1])), totals.pair_moments(of_users)
+    first, second = map(families.arm_moments, summed)
+    of_arms, of_both = (first, second), families.pair_moments(of_users)
     confidence = rows.request.confidence
     paired = st.welch(of_both.difference, rows.pair.difference, confidence)
     independent = st.difference_of_differences(of_arms, rows.moments, confidence)

@@ -316,7 +316,8 @@ class Judged:
         worth = self.numbers["effective"][i]
         if min(n, worth) < st.LEAST_JUDGED:
             unequal = f", worth {worth:.0f} that were drawn with equal chances" if n >= st.LEAST_JUDGED else ""
-            return f"people judged {n} {units}{unequal}, and a verdict needs {st.LEAST_JUDGED}"
+            who = self.rows.unit if n == 1 else units
+            return f"people judged {n} {who}{unequal}, and a verdict needs {st.LEAST_JUDGED}"
         sides = self.rows.totals.sides("machine", self.rows.keys)
         gaps, unrated, rated = ([int(sums[name][i]) for sums in sides] for name in ("in_part", "unrated", "others"))
         if max(unrated) > MOST_IN_PART * (n + max(rated) + max(unrated)):

@@ -253,3 +253,11 @@ class Groups:
         """Key of the sums of a group."""
         segment, baseline, candidate = self.names[i]
         return Key(kind, baseline, candidate, segment, metric)
+
+
+def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
+    """Refuse the name of an experiment that has no users."""
+    allowed = [str(name) for name in known]
+    for name in names:
+        if name is not None and name not in allowed:
+            raise err.ConfigError(err.unknown("experiment", name, allowed))

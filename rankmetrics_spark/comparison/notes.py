@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 from scipy.stats import fisher_exact
 
 from rankmetrics_spark import config as cfg, statistics as st, words
-from rankmetrics_spark.comparison import adjusted, hard, measures as ms, uneven
+from rankmetrics_spark.comparison import adjusted, daily, hard, measures as ms
 from rankmetrics_spark.schemas import EVERYONE, NOT_TRUSTED, OTHERS_LEFT_OUT, SMALL_RATIO_P, share
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def _remarks(rows: Compared, i: int, heavy: str | None, least: float) -> str | N
 def _strata(rows: Compared, i: int) -> str | None:
     """How many users the strata leave out, or why they do not decide."""
     if not rows.decided_by_cuped[i]:
-        none = "no stratum has enough users of both experiments"
-        why = f"{words.UNITS} are compared with themselves" if rows.paired[i] else none
+        alike = f"all {rows.units} of an experiment have one value"
+        why = f"{words.UNITS} are compared with themselves" if rows.paired[i] else alike
         if rows.hard.decides[i] and not rows.paired[i]:
             why = f"{rows.hard.found[0][i]} decides, since t does not hold for these values"
         return f"strata are not used: {why}"
@@ -176,7 +176,7 @@ def too_few_hits(rows: Compared, i: int) -> str:
 
 def doubts(rows: Compared) -> list[str | None]:
     """(g,) why a row has no test, or why its test cannot be trusted."""
-    told = {**uneven.doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
+    told = {**daily.doubts_of_mix(rows), **_different_users(rows), **_different_flags(rows)}
     return [_doubt(rows, i, told.get(i, "")) for i in range(len(rows.keys))]
 
 
@@ -194,6 +194,7 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     for name, (text, forbidden) in _PROBLEMS.items():
         if wrong := [each for place, each in experiments.items() if (rows.count(i, place, name) > 0) is forbidden]:
             flag = f" with {rows.request.trigger}" if rows.request.trigger and name == "users" else ""
+            text = text.replace("with a value", "that people judged") if rows.question.machine else text
             return f"{text.replace('users', rows.units)}{flag} in {' and '.join(wrong)}"
     silent = {each: place for place, each in experiments.items() if not rows.count(i, place, "with_relevant")}
     if len(silent) == 2:
@@ -201,6 +202,13 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
     off = f"the {rows.units} do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
     why = off if rows.sample_ratio_p < SMALL_RATIO_P else _different_triggering(rows, i)
     why = why or rows.uneven[i] or told
+    if rows.request.strata and not (rows.paired[i] or rows.decided_by_cuped[i]):
+        within, plain, error = rows.adjusted.estimate, rows.plain, rows.plain.standard_error[i]
+        # Where users of an experiment are all alike, strata are no matter.
+        if np.isnan(within.p_value[i]) and within.standard_error[i] + error != 0:
+            why = why or ms.said("no_stratum", units=rows.units)
+        elif abs(mix := plain.difference[i] - within.difference[i]) > error > 0 and not rows.request.covariates:
+            why = why or ms.said("strata_mix", mix=mix, error=error)
     if silent and not why:
         why = _without_a_hit(rows, i, *silent.popitem())
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None
@@ -330,6 +338,6 @@ def _without_a_hit(rows: Compared, i: int, name: str, place: int) -> str:
     """That chance does not explain why no user of an experiment has a relevant item; empty where it may."""
     other = sum(ms.SIDES) - place
     hits, n = (rows.count(i, other, sums) for sums in ("with_relevant", "n"))
-    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= uneven.SMALL_P:
+    if fisher_exact([[hits, n - hits], [0, rows.count(i, place, "n")]]).pvalue >= daily.SMALL_P:
         return ""
     return ms.said("no_hit", unit=rows.unit, name=name, part=share(hits / n), other=rows.keys[i][other])

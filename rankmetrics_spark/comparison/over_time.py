@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame
 from rankmetrics_spark import config as cfg, engines as eng, schemas as sch, statistics as st
 from rankmetrics_spark.comparison import compared, daily, measures as ms, periods, sums as summed, table as tables
 from rankmetrics_spark.comparison.columns import means, test
+from rankmetrics_spark.comparison.daily import doubts_of_days, doubts_of_mix
 from rankmetrics_spark.comparison.families import Question, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import STATISTICS, table_of_sums
-from rankmetrics_spark.comparison.uneven import doubts_of_days, doubts_of_mix
-from rankmetrics_spark.findings import Finding
 from rankmetrics_spark.words import worded
 
 #: Columns of an effect over time -> their types.
@@ -229,7 +228,8 @@ def _slopes(kind: str, slopes: ms.Totals, points: compared.Compared, doubts: Dou
     """
     places = [i for i, key in enumerate(points.keys) if key.segment == sch.EVERYONE]
     keys, paired = [points.keys[i] for i in places], points.paired[places]
-    of_whole = [doubts[i] or Finding({}, note=points.doubts[i] or "").doubt or None for i in places]
+    notes = [(i, points.doubts[i] or "") for i in places]
+    of_whole = [doubts[i] or (note if note.startswith(sch.NOT_TRUSTED) else None) for i, note in notes]
     # The mean of the slopes, weighted by their information, is that of a mean over lists.
     over = "lists" if kind == daily.SLOPE else "users"
     request = replace(points.request, mean_over=over, looks="one", cuped=None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankmetrics_spark import config as cfg, schemas as sch, statistics as st
+from rankmetrics_spark.comparison.families import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.measures import FOLDS, MOST_IN_SEGMENTS, STRATUM, Groups, Key, Name, Totals
-from rankmetrics_spark.comparison.totals import most_replicates, pairs_of, resamplings
 from rankmetrics_spark.comparison.units import Units, UserRows, of_both, refuse_repeats, summable
 
 #: Values of users in pairs that are resampled in one go.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql import DataFrame
 
-from rankmetrics_spark.comparison.arrivals import arrivals, differences
+from rankmetrics_spark.comparison.forecasts import arrivals, differences
 from rankmetrics_spark.comparison.measures import said
 from rankmetrics_spark.comparison.periods import published_days, refuse_missing
 from rankmetrics_spark.comparison.table import UserTable, check_column
@@ -165,7 +165,7 @@ def plan(
         metric: A metric that has a column, such as ``ndcg@10``.
         days: How many days the test may run; by default 14, or as many as the stored days allow to expect.
         effect: An effect to find: ``"0.5%"`` of the mean, or a number in the metric's unit.
-        users: Users of the whole test by its last day, if they are not those of the stored days.
+        users: Users of the whole test who have a value by its last day, if they are not those of the stored days.
         shares: Of all users, those of the baseline and of the candidate.
         dates: First and last stored day; None for the first or the last one there is, without those of ``before``.
         before: First and last of earlier days, whose values CUPED takes away.

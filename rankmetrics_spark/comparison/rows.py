@@ -13,9 +13,8 @@ from rankmetrics_spark import engines as eng, schemas as sch, statistics as st
 # These register their functions, in this order.
 from rankmetrics_spark.comparison import columns as _columns, contrasts as _contrasts, registry as reg, sums as summed  # noqa: F401
 from rankmetrics_spark.comparison.compared import Compared
-from rankmetrics_spark.comparison.families import Question, interval
-from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals
-from rankmetrics_spark.comparison.totals import arm_moments, experiments_of, refuse_unknown, replicate_means
+from rankmetrics_spark.comparison.families import Question, arm_moments, experiments_of, interval, replicate_means
+from rankmetrics_spark.comparison.measures import TABLES, Key, Name, Totals, refuse_unknown
 
 STATISTICS, statistic, types_of = reg.STATISTICS, reg.statistic, reg.types_of
 #: Columns of a decomposition -> their types.

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, Window, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, metrics as mx, statistics as st
 from rankmetrics_spark.comparison import measures as ms, table as tables
+from rankmetrics_spark.comparison.families import most_replicates, pairs_of
 from rankmetrics_spark.comparison.pairs import RowPairs, add_rows
-from rankmetrics_spark.comparison.totals import most_replicates, pairs_of
 from rankmetrics_spark.comparison.units import UserRows, refuse_repeats, rows_of_clusters, summable
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.schemas import CONVENTION_HASH, DATE, EVERYONE, EXPERIMENT, N_ASSIGNED, N_LISTS, N_RELEVANT, USER

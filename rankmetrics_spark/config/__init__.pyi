@@ -119,3 +119,4 @@ from .sections import Quality as Quality
 from .sections import Source as Source
 from .sections import events_beside as events_beside
 from .sections import events_of as events_of
+from .sections import experiment_of as experiment_of

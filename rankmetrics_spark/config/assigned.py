@@ -16,14 +16,12 @@ from rankmetrics_spark.config.options import Options, SectionWithOptions, option
 
 
 @dataclass(frozen=True)
-class Assignments(sec.Input, SectionWithOptions):
+class Assignments(sec.Input, SectionWithOptions, at="assignments"):
     """A row per user and arm: who is in which test, since when.
 
     Attributes:
         format: How to read it; as for ``source``.
     """
-
-    at: ClassVar[str] = "assignments"
 
     columns: Mapping[str, str | None] = option("assignment_columns")
 
@@ -41,7 +39,7 @@ def _own(name: str, help: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class OfTest(fd.Section):
+class OfTest(fd.Section, at="tests.NAME"):
     """What a test has of its own; all else is as ``comparison`` says.
 
     Attributes:
@@ -50,7 +48,6 @@ class OfTest(fd.Section):
         gates: Limits beside ``gates``, whose ``experiment`` is an arm; one that fails withholds this test alone.
     """
 
-    at: ClassVar[str] = "tests.NAME"
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
 
     baseline: str | None = _own("baseline", "The arm that the others are compared with.")

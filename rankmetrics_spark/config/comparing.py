@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch
 from rankmetrics_spark.config import fields as fd, options
@@ -17,7 +17,7 @@ GATE = "the limit of a gate"
 
 
 @dataclass(frozen=True)
-class Resampling(fd.Section):
+class Resampling(fd.Section, at="comparison.randomization"):
     """How often the users are resampled.
 
     Attributes:
@@ -25,32 +25,26 @@ class Resampling(fd.Section):
         seed: Chooses the random numbers; the same seed gives the same bits anywhere.
     """
 
-    at: ClassVar[str] = "comparison.randomization"
-
     replicates: int = fd.key(9_999, fd.count(99, MOST_REPLICATES))
     seed: int = fd.key(1, fd.count(0, 2**63 - 1))
 
 
 @dataclass(frozen=True)
-class Bootstrap(Resampling):
+class Bootstrap(Resampling, at="comparison.bootstrap"):
     """Bootstrap intervals of the means and of the differences."""
 
-    at: ClassVar[str] = "comparison.bootstrap"
-
     replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
-class AaCheck(Resampling):
+class AaCheck(Resampling, at="comparison.aa_check"):
     """Tests between arms that differ by chance alone: how often they find a difference."""
 
-    at: ClassVar[str] = "comparison.aa_check"
-
     replicates: int = fd.key(1_000, fd.count(99, MOST_REPLICATES))
 
 
 @dataclass(frozen=True)
-class Cuped(options.SectionWithOptions):
+class Cuped(options.SectionWithOptions, at="comparison.cuped"):
     """Variance reduction with the values that the users had before the experiment: one of three is given.
 
     Attributes:
@@ -58,8 +52,6 @@ class Cuped(options.SectionWithOptions):
         before: ``exposure``: the lists of users before their exposure to each test.
         days: Of how many days before the exposure these lists are.
     """
-
-    at: ClassVar[str] = "comparison.cuped"
 
     date: str | None = fd.key(None, fd.day)
     column: str | None = options.option("covariate")
@@ -77,11 +69,8 @@ def _margins(path: str, value: object) -> dict[str, float | str]:
 def _size(path: str, value: object) -> float | str:
     """How large a difference is, in a metric's unit or as a text such as ``1%``."""
     in_percent = isinstance(value, str) and value.strip().endswith("%")
-    try:
-        size = float(str(value).strip().removesuffix("%"))
-    except ValueError:
-        size = 0.0
-    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
+    size = mx.number_in(str(value).strip().removesuffix("%"))
+    if not 0 < size < (100 if in_percent else 1e300):
         allowed = "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%"
         raise fd.refuse(path, value, allowed)
     return f"{size:g}%" if in_percent else size
@@ -139,7 +128,7 @@ def _metric(path: str, value: object) -> mx.Metric:
 
 
 @dataclass(frozen=True)
-class Comparison(options.SectionWithOptions):
+class Comparison(options.SectionWithOptions, at="comparison"):
     """Which experiments are compared, and how.
 
     Attributes:
@@ -175,8 +164,6 @@ class Comparison(options.SectionWithOptions):
         period: A run compares the users of these dates: those that are published, and its own.
         target: Means of the ``population`` of which the users are a sample, or, beside a machine, of ``these_queries``.
     """
-
-    at: ClassVar[str] = "comparison"
 
     baseline: str | None = fd.key(None, fd.text)
     pairs: str = fd.key("baseline", fd.choice("baseline", "all"))
@@ -259,10 +246,8 @@ class Comparison(options.SectionWithOptions):
 
     def sizes(self, metric: str, segment: str, candidate: str) -> list[tuple[float, bool, str]]:
         """What is to be found: the margin, the effect, and what gates forbid, each as in ``size_of``, with its name."""
-        found = [
-            (*self.size_of("margin", metric), "the margin"),
-            (*self.size_of("effect", metric), "the stated effect"),
-        ]
+        stated = {"margin": "the margin", "effect": "the stated effect"}
+        found = [(*self.size_of(key, metric), name) for key, name in stated.items()]
         for gate in self.gates:
             if (str(gate.metric), gate.segment) == (metric, segment) and gate.experiment in (None, candidate):
                 found += [(gate.max_drop, False, GATE), (gate.max_relative_drop, True, GATE)]
@@ -270,7 +255,7 @@ class Comparison(options.SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Gate(fd.Section):
+class Gate(fd.Section, at="gates"):
     """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5.
 
     Attributes:
@@ -283,8 +268,6 @@ class Gate(fd.Section):
         on: The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.
         trusted: Fails too where the test is not trustworthy, or there is none.
     """
-
-    at: ClassVar[str] = "gates"
 
     metric: mx.Metric = fd.key(None, _metric)
     min: float | None = fd.key(None, fd.number(-1e300, 1e300, inclusive=True))
@@ -347,10 +330,9 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
     Raises:
         ConfigError: Names the field, the experiment and the nearest known one.
     """
-    named = [("baseline", comparison.baseline), *(("candidates", name) for name in comparison.candidates)]
-    named += [("shares", name) for name in comparison.shares or ()]
-    for place, name in named:
-        err.check_known("experiment", [name], sorted(known), comparison.path_of(place))
+    named = {"baseline": [comparison.baseline], "candidates": comparison.candidates, "shares": comparison.shares or ()}
+    for place, names in named.items():
+        err.check_known("experiment", names, sorted(known), comparison.path_of(place))
     planned = sum((comparison.shares or {}).values())
     if comparison.shares and planned < 1 - SHARES_WITHIN and set(known) == set(comparison.shares):
         at = comparison.path_of("shares")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as day_of, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from rankmetrics_spark.config import days, places, sections as sec
 from rankmetrics_spark.config.assigned import Assignments, OfTest, check_tests, tests
@@ -28,7 +28,7 @@ EXAMPLE_USERS = 20
 
 
 @dataclass(frozen=True)
-class Lineage(Section):
+class Lineage(Section, at="lineage"):
     """Who is told about a run, by OpenLineage events.
 
     Attributes:
@@ -37,15 +37,13 @@ class Lineage(Section):
         job: Name of the job in the events.
     """
 
-    at: ClassVar[str] = "lineage"
-
     url: str | None = key(None, text)
     namespace: str | None = key(None, text)
     job: str = key("rankmetrics", text)
 
 
 @dataclass(frozen=True)
-class Report(Section):
+class Report(Section, at="report"):
     """The page of a run.
 
     Attributes:
@@ -54,8 +52,6 @@ class Report(Section):
         title: Name of the test, above the answer of the page.
         description: What was tried, and why; below the name.
     """
-
-    at = "report"
 
     file: str | None = key(None, text)
     examples: int | None = key(None, count(0, 100))

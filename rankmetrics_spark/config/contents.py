@@ -6,10 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TextIO, cast
+from typing import NamedTuple, TextIO, cast
 
 from rankmetrics_spark import doors as doors, errors as err
 
@@ -98,8 +97,7 @@ def letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """What the lines of a file hold where its name does not say it: how it is known, and how a config reads it.
 
     Attributes:
@@ -111,7 +109,7 @@ class Kind:
 
     fits: Callable[[Sequence[str], bool], bool]
     format: str
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = {}
     in_words: str = ""
 
 

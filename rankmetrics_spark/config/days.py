@@ -1,7 +1,5 @@
 """Which day is evaluated: a date, or a number of days before today in a time zone; the days of a period; looks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -114,7 +112,7 @@ class Days:
             raise ConfigError.of("too_many_days", place=place, days=self, most=MOST_DAYS)
 
     @classmethod
-    def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> Days:
+    def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> "Days":
         """The days from the first date to the last.
 
         Args:
@@ -145,8 +143,7 @@ class Days:
     @property
     def missing(self) -> tuple[str, ...]:
         """The dates that are not published, ascending."""
-        published = {*self.dates}
-        return tuple(each for each in self.calendar if each not in published)
+        return tuple(sorted({*self.calendar} - {*self.dates}))
 
     @property
     def calendar(self) -> tuple[str, ...]:
@@ -233,7 +230,7 @@ def _day_of_period(path: str, value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Period(Section):
+class Period(Section, at="comparison.period"):
     """The dates whose users are compared as one: each user counts with their mean over these days.
 
     >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
@@ -244,7 +241,6 @@ class Period(Section):
         last: Last date of the period; ``{date}`` is the evaluation date.
     """
 
-    at: ClassVar[str] = "comparison.period"
     words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
 
     first: str = key(None, _day_of_period)
@@ -256,7 +252,7 @@ class Period(Section):
         if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
             raise self._refused("first", f"a date up to {self.path_of('last')}, {self.last}")
 
-    def on(self, date: str) -> Period:
+    def on(self, date: str) -> "Period":
         """The period of the run of a date.
 
         Raises:
@@ -274,7 +270,7 @@ MOST_LOOKS = 100
 
 
 @dataclass(frozen=True)
-class PlannedLooks(Section):
+class PlannedLooks(Section, at="comparison.looks"):
     """A number of looks that is planned before the first one.
 
     Attributes:
@@ -282,8 +278,6 @@ class PlannedLooks(Section):
         spending: How much of the error is spent early: little, more, or as much as of the information.
         look: Number of this look; a run counts the dates that are published.
     """
-
-    at: ClassVar[str] = "comparison.looks"
 
     planned: int = key(None, count(1, MOST_LOOKS))
     spending: str = key("obrien_fleming", choice("obrien_fleming", "pocock", "linear"))

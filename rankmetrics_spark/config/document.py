@@ -4,12 +4,11 @@ import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
@@ -52,8 +51,7 @@ class _Loader(yaml.SafeLoader):
 
 
 #: Type of a scalar -> the pattern of its texts, and the first characters that these may have.
-_RESOLVERS = doors.data_of(__name__, "resolvers")
-for _tag, (_pattern, _first) in _RESOLVERS.items():
+for _tag, (_pattern, _first) in doors.data_of(__name__, "resolvers").items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
@@ -67,8 +65,8 @@ def example_text(name: str) -> str:
     return content.replace("$schema=schema.json", f"$schema={SCHEMA_FILE}", 1)
 
 
-def read_document(path: str | Path) -> dict[str, object]:
-    """The mapping in a YAML file; ``-`` is stdin.
+def read_document(path: str | Path, what: str = "config", first: str = "source") -> dict[str, object]:
+    """The mapping in a YAML file, by what it is called and its first key; ``-`` is stdin.
 
     Raises:
         ConfigError: for a file that cannot be read, is not YAML, or does not hold a mapping.
@@ -76,17 +74,17 @@ def read_document(path: str | Path) -> dict[str, object]:
     try:
         content = parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise err.ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
+        raise err.ConfigError(f"the {what} '{path}' cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise err.ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
+        raise err.ConfigError(f"the {what} '{path}' is not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
         problem = str(error).splitlines()[0]
         if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
             problem = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-        raise err.ConfigError(f"the config '{path}' is not valid YAML: {problem}") from None
+        raise err.ConfigError(f"the {what} '{path}' is not valid YAML: {problem}") from None
     if not isinstance(content, Mapping):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise err.ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
+        raise err.ConfigError(f"the {what} '{path}' holds {kind}; allowed: a mapping that starts with {first}")
     return dict(content)
 
 
@@ -123,8 +121,6 @@ def parse(content: str) -> object:
             _refuse(event, f"its aliases stand for more than {LARGEST:,} values; allowed: {LARGEST:,}")
     try:
         return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
-    except yaml.YAMLError:
-        raise
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
@@ -194,8 +190,7 @@ def _assigned(document: Mapping[str, object], steps: list[str], value: object, a
     return {**document, head: _assigned(inner, rest, value, assignment)}
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What users may know of a field.
 
     Attributes:
@@ -255,8 +250,7 @@ def as_dict(config: Section) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    plain = {name: _of_field(name, getattr(config, name)) for name in field_names(type(config))}
-    return err.values_without_secrets(plain)  # type: ignore[no-any-return]
+    return err.values_without_secrets(_plain(config))  # type: ignore[no-any-return]
 
 
 #: Fields whose names are those of an engine, so what is not known to be public is hidden.

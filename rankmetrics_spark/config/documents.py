@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +26,7 @@ class Row(NamedTuple):
 PARSED_NAMES = dict(zip(Row._fields, (sch.USER, sch.ITEM, sch.POSITION, sch.SCORE, sch.RELEVANCE), strict=True))
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """A shape of a document: whose it is, how it is known, and its rows, as a log or as judgements."""
 
     of: str

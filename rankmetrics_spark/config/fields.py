@@ -55,6 +55,9 @@ class Section:
     at: ClassVar[str] = ""
     words: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls, at: str | None = None) -> None:
+        cls.at = cls.at if at is None else at
+
     def __post_init__(self) -> None:
         """Replaces each raw value by the checked one.
 
@@ -406,21 +409,19 @@ two_ranks = mapping(
 )
 
 
-def settings(path: str, value: object) -> dict[str, str]:
-    """Names to scalars, as texts, which is what Spark takes.
+def _scalar(path: str, value: object) -> str:
+    """A text, a number, true or false, as a text.
 
     >>> settings("source.options", {"header": True, "sep": ";", "maxColumns": 10})
     {'header': 'true', 'sep': ';', 'maxColumns': '10'}
     """
-    if not isinstance(value, Mapping):
-        raise refuse(path, value, "a mapping of names to texts, numbers, true or false")
-    for name, setting in value.items():
-        if not isinstance(setting, (str, int, float)):
-            raise refuse(f"{path}.{name}", setting, "a text, a number, true or false")
-    return {
-        str(name): str(setting).lower() if isinstance(setting, bool) else str(setting)
-        for name, setting in value.items()
-    }
+    if not isinstance(value, (str, int, float)):
+        raise refuse(path, value, "a text, a number, true or false")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+#: Names to scalars, as texts, which is what Spark takes.
+settings = mapping("a mapping of names to texts, numbers, true or false", _scalar, key=lambda path, name: str(name))
 
 
 def day(path: str, value: object) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
 
 from rankmetrics_spark import errors as err, metrics as mx, schemas as sch, words
 from rankmetrics_spark.config import fields as fd
@@ -49,10 +49,7 @@ def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
     items = [value] if isinstance(value, (int, float)) else fd.listed(path, value)
     numbers: dict[float, None] = {}
     for item in items:
-        try:
-            size = float(item) if isinstance(item, (str, int, float)) and not isinstance(item, bool) else 0.0
-        except ValueError:
-            size = 0.0
+        size = mx.number_in(item)
         # Six digits after the point are as many as the name of a column shows.
         if not 0 < size < 100 or size != round(size, 6):
             raise fd.refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
@@ -80,7 +77,7 @@ def _read_mark(path: str, value: object) -> str:
 
 
 @dataclass(frozen=True)
-class Packed(fd.Section):
+class Packed(fd.Section, at="source.packed"):
     """How a cell of text holds several items: ``N1-1 N2-0`` has the separator ``" "`` and ``-`` between its parts.
 
     Attributes:
@@ -88,8 +85,6 @@ class Packed(fd.Section):
         parts: What an item consists of, in order.
         between: Between two parts; the first part may hold it too.
     """
-
-    at: ClassVar[str] = "source.packed"
 
     separator: str = fd.key(" ", _read_mark)
     parts: tuple[str, ...] = fd.key(("item",), _read_parts)
@@ -103,10 +98,8 @@ class Packed(fd.Section):
 
 
 @dataclass(frozen=True)
-class PackedJudgements(Packed):
+class PackedJudgements(Packed, at="judgements.packed"):
     """The same for judgements."""
-
-    at: ClassVar[str] = "judgements.packed"
 
 
 EVENT_ROLES = ("list", *sch.EVENT_NAMES)
@@ -333,7 +326,8 @@ def option(name: str) -> Any:
 class SectionWithOptions(fd.Section):
     """A section that has the options whose paths are in it, declared or not."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, at: str | None = None) -> None:
+        super().__init_subclass__(at)
         for name, path in PATHS.items():
             at, _, last = path.rpartition(".")
             if at == cls.at and last not in vars(cls):
@@ -348,10 +342,9 @@ _NOT_JUDGED_TWICE = ("intents", "shown_intents", "scores", "judged", "average_ra
 def _check_segments(options: Options) -> None:
     """Refuse segments that split the lists of a user, and combinations of other columns."""
     in_list = {name.lower() for name in options.list}
-    for name in options.segments:
-        if name.lower() in in_list:
-            at, lists = map(options.path_of, ("segments", "list"))
-            raise err.ConfigError.of("segment_in_list", at=at, name=name, lists=lists)
+    if both := [name for name in options.segments if name.lower() in in_list]:
+        at, lists = map(options.path_of, ("segments", "list"))
+        raise err.ConfigError.of("segment_in_list", at=at, name=both[0], lists=lists)
     path = options.path_of("segment_combinations")
     for chosen in options.segment_combinations:
         if len(chosen) < 2:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
-from typing import ClassVar
 
 from rankmetrics_spark.config import fields as fd, filters, sections as sec
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
@@ -25,7 +24,7 @@ _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Lists(fd.Section):
+class Lists(fd.Section, at="sink.lists"):
     """What is stored of each list beside its ranks and grades; the log is read as a metric of it reads it.
 
     Attributes:
@@ -33,14 +32,12 @@ class Lists(fd.Section):
         intents: Store the intents of items, for metrics that need them.
     """
 
-    at: ClassVar[str] = "sink.lists"
-
     scores: bool = fd.key(False, fd.flag)
     intents: bool = fd.key(False, fd.flag)
 
 
 @dataclass(frozen=True)
-class Sink(fd.Section):
+class Sink(fd.Section, at="sink"):
     """Where the tables go.
 
     Attributes:
@@ -52,8 +49,6 @@ class Sink(fd.Section):
         user_states: Every so many days of ``comparison.period``, store what users had so far; later days read that.
         lists: Store lists as scored, so that ``rankmetrics recompute`` adds metrics to past dates: true, or its keys.
     """
-
-    at: ClassVar[str] = "sink"
 
     format: str = fd.key("parquet", fd.choice("parquet", "delta", "iceberg"))
     path: str | None = fd.key(None, fd.text)

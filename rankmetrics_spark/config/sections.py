@@ -60,8 +60,7 @@ def limits(path: str, value: object) -> dict[str, dict[str, Any]]:
     return checked
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """What is known of a format of inputs before its reader in ``sources`` is called.
 
     Attributes:
@@ -96,6 +95,21 @@ _NUMBERS = ("position", "score", "relevance")
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 #: The end of the name of a file that says its format, and is no part of the experiment that it names.
 ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(ENDINGS)}|trec|predictions)([.](gz|zst))?$")
+
+
+def experiment_of(path: str, named_by: str) -> str:
+    """The experiment that the path of a file names: ``named_by`` the ``file`` or its ``folder``.
+
+    A file is named without the ending of its format. Folders such as ``day=2026-11-20`` name no experiment.
+
+    >>> experiment_of("logs/control/day=2026-11-20/a.csv.gz", "file"), experiment_of("logs/control/d=1/a.csv", "folder")
+    ('a', 'control')
+    """
+    *folders, name = path.split("/")
+    if named_by == "file":
+        return ENDING.sub("", name)
+    return next((folder for folder in reversed(folders) if folder and "=" not in folder), "")
+
 
 #: Files and folders, or those of each experiment.
 Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]
@@ -220,7 +234,7 @@ _kind_of_rows = fd.mapping(
 
 
 @dataclass(frozen=True)
-class Source(Input, SectionWithOptions):
+class Source(Input, SectionWithOptions, at="source"):
     """The impressions: an ``Input`` with its lists and segments.
 
     Attributes:
@@ -233,7 +247,6 @@ class Source(Input, SectionWithOptions):
         ranks: Of balanced interleaving: ranker -> the column with its own rank of the item; two of them.
     """
 
-    at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = sch.ROLES
 
     format: str = fd.key(None, format_of("source"))
@@ -298,10 +311,9 @@ class Source(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Judgements(Input, SectionWithOptions):
+class Judgements(Input, SectionWithOptions, at="judgements"):
     """The judgements; they define m and the ideal list."""
 
-    at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = sch.JUDGEMENT_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
@@ -310,10 +322,9 @@ class Judgements(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class MachineJudgements(Input, SectionWithOptions):
+class MachineJudgements(Input, SectionWithOptions, at="machine_judgements"):
     """The judgements of a machine, in a table of their own."""
 
-    at: ClassVar[str] = "machine_judgements"
     roles: ClassVar[Mapping[str, str]] = sch.MACHINE_ROLES
 
     format: str = fd.key(None, format_of("judgements"))
@@ -321,10 +332,8 @@ class MachineJudgements(Input, SectionWithOptions):
 
 
 @dataclass(frozen=True)
-class Events(Input, SectionWithOptions):
+class Events(Input, SectionWithOptions, at="events"):
     """Clicks and the like in rows of their own; without a place, they are in the table of the source."""
-
-    at: ClassVar[str] = "events"
 
     columns: Mapping[str, Any] = option("event_columns")
     grades: Mapping[str, float] = option("grades")
@@ -361,7 +370,7 @@ def events_beside(source: Source, given: Events | Mapping[str, object] | None) -
 
 
 @dataclass(frozen=True)
-class Quality(SectionWithOptions):
+class Quality(SectionWithOptions, at="quality"):
     """What happens to faulty rows.
 
     Attributes:
@@ -370,8 +379,6 @@ class Quality(SectionWithOptions):
         gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``.
         on_broken_split: If users do not follow ``comparison.shares``.
     """
-
-    at: ClassVar[str] = "quality"
 
     on_invalid: str = fd.key("quarantine", fd.choice("quarantine", "fail"))
     max_invalid_fraction: float = fd.key(0.01, fd.number(0, 1, inclusive=True))

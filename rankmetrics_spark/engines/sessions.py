@@ -15,12 +15,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
-from rankmetrics_spark import config as cfg, doors, words
+from rankmetrics_spark import config as cfg, doors
 from rankmetrics_spark.errors import HIDDEN, ConfigError, RankmetricsError, first_sentence, is_secret, raised_by_python
 
 if os.name == "posix":
@@ -31,18 +32,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Engine: TypeAlias = Literal["spark", "sail"]
-# Keyed by client: a session may be wrapped.
-_engines: WeakKeyDictionary[Any, Engine] = WeakKeyDictionary()
-_laptops: WeakSet[Any] = WeakSet()
+# Its engine, and whether that is a child of this process. Keyed by client: a session may be wrapped.
+_engines: WeakKeyDictionary[Any, tuple[Engine, bool]] = WeakKeyDictionary()
 # Spark always defines this setting; Sail returns only what a client has set.
 _SPARK_SETTING = "spark.sql.catalogImplementation"
 
 
 def engine_of(spark: SparkSession) -> Engine:
     """Return ``sail`` or ``spark``; asks the server once per session."""
+    return _known(spark)[0]
+
+
+def is_laptop(spark: SparkSession) -> bool:
+    """Whether the engine is a child of this process, and so reads and writes the same disk."""
+    return _known(spark)[1]
+
+
+def _known(spark: SparkSession) -> tuple[Engine, bool]:
     client = _client(spark)
     if client is None:
-        return "spark"
+        return "spark", False
     if client not in _engines:
         from pyspark.errors import PySparkException
 
@@ -53,7 +62,7 @@ def engine_of(spark: SparkSession) -> Engine:
                 row = spark.sql("SELECT current_catalog(), version()").first()
                 if row is not None and row[1] != spark.version and str(row[1]).startswith("0."):
                     engine = "sail"
-        _engines[client] = engine
+        _engines[client] = engine, False
     return _engines[client]
 
 
@@ -65,18 +74,12 @@ def version_of(spark: SparkSession) -> str:
 
 def name_of_engine() -> str:
     """Return the name of this process's engine for messages."""
-    return "Sail" if "sail" in _engines.values() else "Spark"
+    return "Sail" if any(engine == "sail" for engine, _ in _engines.values()) else "Spark"
 
 
 def note_laptop(spark: SparkSession) -> None:
     """Remember that this session's engine is Sail in a child of this process."""
-    _engines[_client(spark)] = "sail"
-    _laptops.add(_client(spark))
-
-
-def is_laptop(spark: SparkSession) -> bool:
-    """Whether the engine is a child of this process, and so reads and writes the same disk."""
-    return _client(spark) in _laptops
+    _engines[_client(spark)] = "sail", True
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -114,13 +117,17 @@ def in_order(
     return rows.withColumn(ORDER, F.row_number().over(Window.partitionBy(*(blocks or keys)).orderBy(*order)))
 
 
-def sail_path(path: str) -> str:
+def sail_path(path: str, made: bool = False) -> str:
     """Return a local path as a URI, in which Sail expands no wildcard; other paths stay as they are.
+
+    ``made``: the folder is made where there is none.
 
     >>> sail_path("/out/runs[1]"), sail_path("s3://bucket/out")
     ('file:///out/runs%5B1%5D', 's3://bucket/out')
     """
     folder = cfg.local_path(path)
+    if folder is not None and made:
+        os.makedirs(folder, exist_ok=True)
     return path if folder is None else Path(os.path.abspath(folder)).as_uri()
 
 
@@ -135,13 +142,12 @@ def spark_path(path: str) -> str:
 
 def written_as_parquet(spark: SparkSession, rows: DataFrame, path: str) -> DataFrame:
     """Write rows as files of Parquet, in place of those that are there; return them as written."""
-    if engine_of(spark) != "sail":
+    engine, is_here = _known(spark)
+    if engine != "sail":
         rows.write.mode("overwrite").parquet(path)
         return spark.read.parquet(spark_path(path))
-    if is_laptop(spark):
-        # Sail writes no file and no folder for an empty table, so its columns would be lost.
-        os.makedirs(cfg.local_path(path) or "", exist_ok=True)
-    place = sail_path(path)
+    # Sail writes no file and no folder for an empty table, so its columns would be lost.
+    place = sail_path(path, made=is_here)
     rows.write.mode("overwrite").parquet(place)
     return spark.read.schema(rows.schema).parquet(place)
 
@@ -218,7 +224,8 @@ def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]], n_rows: in
             functions = [*map(inherit, functions)]
     pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:
-        futures = [*map(pool.submit, map(words.bound, functions))]
+        # Each thread gets the words of now, and what else follows the context.
+        futures = [pool.submit(copy_context().run, function) for function in functions]
         wait(futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,3 +1,6 @@
+from .built_in import PAST_CHECKS as PAST_CHECKS
+from .built_in import log_of as log_of
+from .built_in import past_checks as past_checks
 from .built_in import with_agreement as with_agreement
 from .counts import CHECKS_OF_LOG as CHECKS_OF_LOG
 from .counts import DIGEST_LEAVES_OUT as DIGEST_LEAVES_OUT
@@ -5,13 +8,10 @@ from .counts import Counts as Counts
 from .counts import Inspected as Inspected
 from .counts import checks_without_users as checks_without_users
 from .counts import rates_without_users as rates_without_users
-from .counts import total_counts as total_counts
+from .counts import totals as totals
 from .counts import without_users as without_users
 from .limits import Findings as Findings
 from .limits import gate_checks as gate_checks
-from .past import PAST_CHECKS as PAST_CHECKS
-from .past import log_of as log_of
-from .past import past_checks as past_checks
 from .quality import Previous as Previous
 from .quality import check_quality as check_quality
 from .quality import with_arms as with_arms

@@ -1,14 +1,18 @@
 """Checks of a log that have no limit of the user: what no result should be read without."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date as day_of
 from math import sqrt
+from statistics import median
 
 import numpy as np
 
-from rankmetrics_spark import config as cfg, errors as err, metrics as mx, road, schemas as sch, statistics as st, words
+from rankmetrics_spark import config as cfg, errors as err, metrics as mx, road, schemas as sch, statistics as st
 from rankmetrics_spark.gates import counts as cn, limits as lm
+from rankmetrics_spark.pointers import Pointers
+from rankmetrics_spark.words import judged_apart, worded
 
 NO_RELEVANT = "no_relevant_rate"
 #: Above this share of the first ranks without a judgement, a person is warned.
@@ -22,9 +26,9 @@ GRADED, AGREEMENT = "graded_rate", "judge_agreement"
 ALIKE = 0.95
 
 
-def log_checks(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> list[sch.Check]:
+def log_checks(log: cn.Inspected, settings: cfg.Quality) -> list[sch.Check]:
     """Return what is wrong with the relevance, the segments and the judgements of a log, a row per experiment."""
-    seen = {name: count for name, count in cn.arms(counts).items() if count["lists"]}
+    seen = {name: count for name, count in log.arms.items() if count["lists"]}
     kinds = [kind(log, seen, settings) for kind in (_nothing_relevant, _grades)]
     kinds += [kind(log, seen) for kind in (_segments, _judged, _population)]
     return [check for kind in kinds for check in kind]
@@ -32,10 +36,10 @@ def log_checks(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> l
 
 def _nothing_relevant(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Fail where no list has a relevant item, unless the user has set a limit of that rate; its own check reads it."""
-    lists = cn.total_counts(counts, "lists") - cn.total_counts(counts, "lists_outside")
+    lists = log.total["lists"] - log.total["lists_outside"]
     reads_relevance = any(metric.definition.name != "judged" for metric in log.plan.scoring.metrics)
     is_limited = "fail" in settings.gates.get(NO_RELEVANT, {})
-    if not lists or cn.total_counts(counts, "no_relevant") < lists or is_limited or not reads_relevance:
+    if not lists or log.total["no_relevant"] < lists or is_limited or not reads_relevance:
         return
     options, (rule, *_) = log.plan.options, log.plan.scoring.conventions
     column = log.plan.mapping.get("relevance")
@@ -85,10 +89,10 @@ class Hits:
     decides: bool
 
 
-def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hits | None:
+def about_grades(log: cn.Inspected, limits: cfg.Limits) -> Hits | None:
     """What to say where relevance has several grades, and nobody has said from which on an item is a hit."""
     rule, path = log.plan.scoring.conventions[0], log.plan.options.path_of("convention")
-    if rule.relevant_from or GRADED in limits or not cn.total_counts(counts, "graded_lists"):
+    if rule.relevant_from or GRADED in limits or not log.total["graded_lists"]:
         return None
     readers = [metric for metric in log.plan.scoring.metrics if _reads_hits(metric, rule)]
     if not readers:
@@ -100,7 +104,7 @@ def about_grades(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits) -> Hi
 
 def _grades(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> Iterator[sch.Check]:
     """Warn of such grades where they decide; elsewhere they are a note."""
-    hits = about_grades(log, counts, settings.gates)
+    hits = about_grades(log, settings.gates)
     if hits and hits.decides:
         for name, count in counts.items():
             yield sch.Check("relevant_from", sch.WARN, hits.sentence, name, count["graded_lists"] / count["lists"], 0.0)
@@ -153,7 +157,7 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
         # A machine has judged the rest.
         return
     k, metric = scoring.top, f"judged@{scoring.top}"
-    if not cn.total_counts(counts, "refuted"):
+    if not log.total["refuted"]:
         for name, value in shares.items():
             text = f"The judgements hold relevant items alone, so nothing says which of the top {k} are judged."
             yield sch.Check("judged_top_rate", sch.NOT_CHECKED, text, name, value, metric=metric)
@@ -167,7 +171,7 @@ def _judged(log: cn.Inspected, counts: cn.Counts) -> Iterator[sch.Check]:
         yield sch.Check("judged_top_rate", status, text, name, value, 1 - MANY_UNJUDGED, margin, metric=metric)
     if len(shares) > 1:
         apart = high - low > FAR_APART
-        text = words.judged_apart(k, shares)
+        text = judged_apart(k, shares)
         text += f"; unjudged items count as not relevant, so {least} may be better than it looks" if apart else ""
         for name, value in shares.items():
             difference, status = high - value, sch.WARN if apart else sch.OK
@@ -215,3 +219,128 @@ def agreement(counts: road.LabelCounts) -> sch.Check:
     table = ", ".join(f"{ours:g} -> {theirs:g}: {counts[ours, theirs]:,}" for ours, theirs in sorted(counts))
     text = lm.said("agreement", same=same, n=n, kappa=kappa, low=kappa - half, high=kappa + half, table=table)
     return sch.Check(AGREEMENT, sch.OK, text, observed=kappa)
+
+
+# ---- a log against its own past: its rows, users and experiments beside those of the last published days
+
+#: Days that a median needs; days that it is of; the same where enough of them have the weekday of the log.
+ENOUGH, WEEK, WEEKDAYS = 3, 7, 4
+#: Experiments that a sentence names.
+MOST_NAMED = 3
+#: Name of a check -> its key in ``quality.gates``.
+PAST_CHECKS = {"rows_change": "rows", "users_change": "users", "experiments_missing": "experiments"}
+_ORDER = (sch.NOT_CHECKED, sch.OK, sch.WARN, sch.FAIL)
+
+#: Experiment -> its rows and its users.
+Log = Mapping[str | None, tuple[int, int]]
+#: Experiment -> its users.
+Users = Mapping[str | None, int]
+#: Test -> what it has of its own; None where the experiments are no arms of tests.
+Tests = Mapping[str, cfg.OfTest] | None
+#: What earlier days are called in a sentence, and these days.
+Like = tuple[str, list[Log]]
+
+
+def past_checks(
+    counts: cn.Counts, users: Users, date: str, published: Pointers, settings: cfg.Quality, tests: Tests = None
+) -> list[sch.Check]:
+    """Hold a log against the days before it, a row per experiment; no row where too few days are published.
+
+    Only days with one of its experiments count, and only runs with one of them: several jobs may share an output.
+
+    Args:
+        counts: What was counted in the log, per experiment.
+        users: Experiment -> its users.
+        date: Its date.
+        published: Date -> its pointer.
+        settings: The limits.
+        tests: Where the experiments are arms of tests, which share their rows and users, what each test has of its own:
+            one that is over on the date is not missing.
+    """
+    log = log_of(counts, users)
+    arms = [*cn.arms(counts)]
+    names = {name or None for name in arms} - {None}
+    days: list[tuple[str, Log]] = []
+    for day in sorted((day for day in published if day < date), reverse=True):
+        of_day = [entry for entry in published[day].entries if names & {*entry.experiments}]
+        if logs := {name: entry.log[name] for entry in of_day for name in entry.experiments if name in entry.log}:
+            days.append((day, logs))
+    here = {*names, *(published[date].run_of() if date in published else ())}
+    over = {name for name, own in (tests or {}).items() if not own.is_on(date)}
+    here |= {name for _, logs in days for name in logs if name and name.partition(sch.NAME_OF_ARM)[0] in over}
+    checks: list[sch.Check] = []
+    for key, levels in settings.past.items():
+        if len(days) < ENOUGH:
+            if key in settings.gates:
+                text = f"{key} are held against {ENOUGH} earlier days or more, and {len(days)} are published"
+                name = next(name for name in PAST_CHECKS if PAST_CHECKS[name] == key)
+                checks += [sch.Check(name, sch.NOT_CHECKED, text, experiment) for experiment in arms]
+        elif key == "experiments":
+            checks += _missing([logs for _, logs in days[:ENOUGH]], here, levels["missing"], arms)
+        else:
+            checks += _changes(key, log, _like(date, days), levels, arms, tests is not None)
+    return checks
+
+
+def log_of(counts: cn.Counts, users: Users) -> Log:
+    """The rows and users of each experiment, as a pointer keeps them; rows without an experiment are one of them."""
+    rows: dict[str | None, int] = {}
+    for name, count in counts.items():
+        rows[name or None] = rows.get(name or None, 0) + count["rows"]
+    return {name: (n, users.get(name, 0)) for name, n in rows.items()}
+
+
+def _like(date: str, days: Sequence[tuple[str, Log]]) -> Like:
+    """The days that a date is held against, in words and as they are: those of its weekday, where there are enough."""
+    weekday = day_of.fromisoformat(date)
+    alike = [logs for day, logs in days if day_of.fromisoformat(day).weekday() == weekday.weekday()][:WEEKDAYS]
+    if len(alike) >= ENOUGH:
+        return f"{len(alike)} published {weekday:%A}s", alike
+    logs_of_days = [logs for _, logs in days[:WEEK]]
+    return f"{len(logs_of_days)} published days", logs_of_days
+
+
+def _changes(key: str, log: Log, like: Like, levels: lm.Levels, names: Sequence[str], of_tests: bool) -> lm.Checks:
+    """How far rows or users are from the median: of the log in both directions, of an experiment where it falls."""
+    which, (words, days) = ("rows", "users").index(key), like
+
+    def held(now: int, numbers: Sequence[int], whose: str, experiment: str | None, falls: bool) -> sch.Check:
+        """A number against the median of others."""
+        usual = median(numbers)
+        change = (now - usual) / usual if usual else 0.0
+        than = f"{lm.in_percent(abs(change))} {'fewer' if change < 0 else 'more'} than" if change else "as many as"
+        fact = f"{now:,} {worded(key)} of {whose}, {than} the median of the last {words} ({usual:,.0f})"
+        size = max(0.0, -change) if falls else abs(change)
+        limits = [(status, levels.get(f"{status}_change")) for status in (sch.FAIL, sch.WARN)]
+        for status, limit in limits:
+            if limit is not None and size >= limit and size:
+                text = f"{fact} ({lm.SAID[status]} from {lm.in_percent(limit)} on: quality.gates.{key}.{status}_change)"
+                return sch.Check(f"{key}_change", status, text, experiment, size, limit, limit - size)
+        least = min(limit for _, limit in limits if limit is not None)
+        return sch.Check(f"{key}_change", sch.OK, fact, experiment, size, least, least - size)
+
+    # A list counts in each of its tests, so the log with one more test would have grown.
+    shared = set(log).intersection(*days) if of_tests else set(log).union(*days)
+    if not shared:
+        text = f"no arm of the log is in all of the last {words}"
+        yield from (sch.Check(f"{key}_change", sch.NOT_CHECKED, text, name) for name in names)
+        return
+    totals = [sum(each[which] for name, each in logs.items() if name in shared) for logs in (log, *days)]
+    whole = held(totals[0], totals[1:], "the arms of all these days" if of_tests else "the log", None, False)
+    for name in names:
+        known = [logs[name or None][which] for logs in days if (name or None) in logs]
+        own = held(log[name or None][which], known, name, name, True) if len(known) >= ENOUGH else whole
+        yield own if _ORDER.index(own.status) > _ORDER.index(whole.status) else replace(whole, experiment=name)
+
+
+def _missing(days: Sequence[Log], here: set[str | None], level: sch.Status, names: Sequence[str]) -> lm.Checks:
+    """Which experiments of most of the last days are not in the log, and not published on its date either."""
+    known = {name for logs in days for name in logs if name is not None and name not in here}
+    gone = sorted(str(name) for name in known if 2 * sum(name in logs for logs in days) > len(days))
+    text = f"every experiment of the last {len(days)} published days is in the log"
+    if gone:
+        more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+        names_of_gone, are = ", ".join(gone[:MOST_NAMED]) + more, "is" if len(gone) == 1 else "are"
+        text = lm.said("missing_experiments", names=names_of_gone, n=len(days), are=are, level=lm.SAID[level])
+    status, n = level if gone else sch.OK, float(len(gone))
+    yield from (sch.Check("experiments_missing", status, text, name, n, 0.0, 0.0 - n) for name in names)

@@ -1,5 +1,6 @@
 """What is counted of a log, in one pass over its scored lists and groups of faulty rows; and without some users."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,30 @@ class Inspected:
     def plan(self) -> road.Plan:
         """The plan."""
         return self.tables.plan
+
+    @cached_property
+    def counts(self) -> Counts:
+        """What is counted: see ``row_counts``."""
+        scoring = self.plan.scoring
+        # Values can be too large to be summed under metrics without a maximum, and under two others by the gains.
+        definitions = {metric.column: metric.definition for metric in scoring.metrics}
+        unbounded = [column for column, own in definitions.items() if own.range[1] == float("inf")]
+        unbounded += {
+            own.name: each for each, own in definitions.items() if own.name in ("ndcg", "graded_rbp")
+        }.values()
+        # A preset has its population also where there are no judgements.
+        only_judged = scoring.judged and scoring.conventions[0].population in ("judged", "both")
+        return row_counts(self.tables.outcome, self.plan, unbounded, only_judged)
+
+    @cached_property
+    def total(self) -> Mapping[str, int]:
+        """Count -> its sum over all experiments."""
+        return totals(self.counts)
+
+    @cached_property
+    def arms(self) -> Counts:
+        """The counts of experiments."""
+        return arms(self.counts)
 
 
 def row_counts(outcome: DataFrame, plan: road.Plan, summed: Sequence[str] = (), only_judged: bool = False) -> Counts:
@@ -139,9 +164,12 @@ def reasons(outcome: DataFrame) -> Reasons:
     return {row[sch.REASON]: row["n"] for row in eng.few_rows(counts.orderBy(F.desc("n"), sch.REASON).limit(10))}
 
 
-def total_counts(counts: Counts, name: str) -> int:
-    """Return the sum of a count over all experiments."""
-    return sum(count[name] for count in counts.values())
+def totals(counts: Counts) -> Mapping[str, int]:
+    """Return count -> its sum over all experiments."""
+    sums = Counter[str]()
+    for count in counts.values():
+        sums.update({name: n for name, n in count.items() if isinstance(n, int)})
+    return sums
 
 
 def arms(counts: Counts) -> Counts:
@@ -231,8 +259,7 @@ def rates_without_users(quality: Mapping[str, Any], counts: Counts, stay: list[s
         return {**known, **lm.rates(of, [name for name in known if not {*lm.counts_of_rate(name)} & {*stay}])}
 
     per_arm = {name: now(known, [counts[name]]) for name, known in quality["rates"].items() if name in counts}
-    arms = [count for count in counts.values() if count["rows"] > count["no_experiment"]]
-    return {**quality, "rates": per_arm, "overall": now(quality["overall"], arms)}
+    return {**quality, "rates": per_arm, "overall": now(quality["overall"], [*arms(counts).values()])}
 
 
 #: Checks of a log that what is stored does not tell.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark import doors, errors as err, findings as fd, schemas as sch
 from rankmetrics_spark.config import RATES, Gate, Limits
-from rankmetrics_spark.words import UNITS, sentences, worded
+from rankmetrics_spark.words import UNITS, sentences
 
 if TYPE_CHECKING:
     from rankmetrics_spark.road import AssignmentCounts
@@ -166,7 +166,7 @@ def _of_rate(rate: str, prefix: str, values: Rates, before: Levels, limits: Limi
     if value is None:
         yield sch.Check(rate, sch.NOT_CHECKED, f"{prefix}{RATES[rate].name} are not counted in such a log", experiment)
         return
-    fact = prefix + worded(RATES[rate].sentence).format(in_percent(value, levels.values()))
+    fact = prefix + RATES[rate].sentence.format(in_percent(value, levels.values()), UNITS=UNITS)
     yield _held(rate, "", value, levels, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:

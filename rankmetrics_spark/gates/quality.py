@@ -21,7 +21,7 @@ MOST_NAMED = 3
 # ---- rates, warnings and notes
 
 
-def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous: Previous | None) -> lm.Findings:
+def findings(log: cn.Inspected, limits: cfg.Limits, previous: Previous | None) -> lm.Findings:
     """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     scoring = log.plan.scoring
     names = ["duplicate_rate", "gap_rate" if scoring.by_position else "tie_rate"]
@@ -29,11 +29,11 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous:
     # Where people judged a sample and a machine all, their labels say nothing about the other lists.
     names += [] if scoring.machine else ["no_relevant_rate", *(["unjudged_rate"] if scoring.judged else [])]
     names += [built_in.GRADED] if built_in.GRADED in limits else []
-    hits = built_in.about_grades(log, counts, limits)
-    notes = (*_notes_about(log, counts), *([hits.sentence] if hits and not hits.decides else []))
-    counts = {name: {key: n for key, n in count.items() if key not in cn.UNRECORDED} for name, count in counts.items()}
-    per_arm = {name: lm.rates([count], names) for name, count in cn.arms(counts).items() if count["lists"]}
-    overall = lm.rates(cn.arms(counts).values(), names)
+    hits = built_in.about_grades(log, limits)
+    notes = (*_notes_about(log), *([hits.sentence] if hits and not hits.decides else []))
+    counts = {name: {key: n for key, n in c.items() if key not in cn.UNRECORDED} for name, c in log.counts.items()}
+    per_arm = {name: lm.rates([count], names) for name, count in log.arms.items() if count["lists"]}
+    overall = lm.rates(log.arms.values(), names)
     assigned = log.tables.assignment_counts
     if assigned and assigned.mixed_rate is not None:
         overall[lm.MIXED] = assigned.mixed_rate
@@ -49,27 +49,27 @@ def findings(log: cn.Inspected, counts: cn.Counts, limits: cfg.Limits, previous:
         overall |= {name: share for name, share in of_events.items() if share is not None}
         notes += (*lm.events_in_words(events, open_share),)
     before = previous(per_arm) if previous else {}
-    return lm.Findings(counts, per_arm, overall, before, tuple(_warnings_about(log, counts)), notes, events=events)
+    return lm.Findings(counts, per_arm, overall, before, tuple(_warnings_about(log)), notes, events=events)
 
 
-def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
+def _warnings_about(log: cn.Inspected) -> Iterator[str]:
     """Warn of what has no limit, one sentence each."""
-    for name, count in cn.arms(counts).items():
+    for name, count in log.arms.items():
         if not count["lists"]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
     alike: dict[str, list[str]] = {}
-    for name in sorted(map(str, cn.arms(counts))):
+    for name in sorted(map(str, log.arms)):
         letters = (c for c in normalize("NFC", name).casefold() if c.isprintable() and not c.isspace())
         alike.setdefault("".join(letters), []).append(repr(name) if normalize("NFC", name) == name else ascii(name))
     for names in (names for names in alike.values() if len(names) > 1):
         yield f"the experiments {' and '.join(names)} look alike; are they one?"
-    if ranks_seem_to_start_at_0(log, counts):
-        n, setting = cn.total_counts(counts, "below_first_rank"), log.plan.options.path_of("first_rank")
+    if ranks_seem_to_start_at_0(log):
+        n, setting = log.total["below_first_rank"], log.plan.options.path_of("first_rank")
         yield lm.said("below_1", n=n, setting=setting)
-    lists = cn.total_counts(counts, "lists")
-    if log.plan.columns.first_rank == 0 and 0 < lists <= cn.total_counts(counts, "gaps"):
+    lists = log.total["lists"]
+    if log.plan.columns.first_rank == 0 and 0 < lists <= log.total["gaps"]:
         yield lm.said("gaps", lists=lists, setting=log.plan.options.path_of("first_rank"))
-    if mixed := cn.total_counts(counts, "mixed_segments"):
+    if mixed := log.total["mixed_segments"]:
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
     if (judged := log.tables.judgement_counts) and judged.reasons:
@@ -87,21 +87,21 @@ def _warnings_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
                 yield lm.said("several_segments", n=found[name], segment=segment)
 
 
-def _notes_about(log: cn.Inspected, counts: cn.Counts) -> Iterator[str]:
+def _notes_about(log: cn.Inspected) -> Iterator[str]:
     """Return what readers of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
-    if negative := cn.total_counts(counts, "negative_grades"):
+    if negative := log.total["negative_grades"]:
         yield f"{negative:,} rows have a grade below 0, which is not relevant; leave them out if it stands for no label"
-    if lists := cn.total_counts(counts, "lists_outside"):
-        every, rows = (cn.total_counts(counts, name) for name in ("lists", "rows_outside"))
+    if lists := log.total["lists_outside"]:
+        every, rows = (log.total[name] for name in ("lists", "rows_outside"))
         yield lm.said("outside_population", lists=lists, every=every, rows=rows, path=path, rule=rule)
     judged = log.tables.judgement_counts
-    yield from lm.notes_about_ids(counts, judged.called_missing if judged else 0)
+    yield from lm.notes_about_ids(log.counts, judged.called_missing if judged else 0)
     if rule.unjudged == "removed":
-        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in cn.arms(counts).items()]
+        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in log.arms.items()]
         (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))
         if low < 1:
-            n = cn.total_counts(counts, "evaluated") - cn.total_counts(counts, "judged_items")
+            n = log.total["evaluated"] - log.total["judged_items"]
             spread = f": {1 - low:.1%} of '{least}', {1 - high:.1%} of '{most}'" if low < high else f" ({1 - low:.1%})"
             yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
@@ -123,10 +123,10 @@ def within_limits(findings: lm.Findings, limits: cfg.Limits, others: Sequence[sc
     return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
 
 
-def faulty_checks(counts: cn.Counts, allowed: float) -> list[sch.Check]:
+def faulty_checks(arms: cn.Counts, allowed: float) -> list[sch.Check]:
     """Return the share of faulty rows of each experiment against what is allowed."""
     checks = []
-    for name, count in cn.arms(counts).items():
+    for name, count in arms.items():
         n, rows = count["quarantined"], count["rows"]
         share, sentence = n / rows, f"{n:,} of {rows:,} rows of experiment '{name}' are faulty ({n / rows:.2%})"
         status = sch.FAIL if share > allowed else sch.OK
@@ -134,10 +134,10 @@ def faulty_checks(counts: cn.Counts, allowed: float) -> list[sch.Check]:
     return checks
 
 
-def ranks_seem_to_start_at_0(log: cn.Inspected, counts: cn.Counts) -> bool:
+def ranks_seem_to_start_at_0(log: cn.Inspected) -> bool:
     """Whether there is at least one row with a rank below 1 for each list."""
-    below = cn.total_counts(counts, "below_first_rank")
-    return log.plan.columns.first_rank == 1 and 0 < cn.total_counts(counts, "lists") <= below
+    below = log.total["below_first_rank"]
+    return log.plan.columns.first_rank == 1 and 0 < log.total["lists"] <= below
 
 
 # ---- what a run refuses
@@ -145,24 +145,17 @@ def ranks_seem_to_start_at_0(log: cn.Inspected, counts: cn.Counts) -> bool:
 
 def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous | None = None) -> lm.Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
-    metrics = log.plan.scoring.metrics
-    # Values can be too large to be summed under metrics without a maximum, and under two others because of the gains.
-    unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
-    unbounded += {m.definition.name: m for m in metrics if m.definition.name in ("ndcg", "graded_rbp")}.values()
-    # A preset has its population also where there are no judgements.
-    only_judged = log.plan.scoring.judged and log.plan.scoring.conventions[0].population in ("judged", "both")
-    counts = cn.row_counts(log.tables.outcome, log.plan, [metric.column for metric in unbounded], only_judged)
-    if not cn.total_counts(counts, "rows"):
+    if not log.total["rows"]:
         raise err.InputError(f"the input is empty: no rows in {log.place}")
     try:
         # As trec_eval does.
         rule = log.plan.scoring.conventions[0]
-        if rule.duplicates == "refuse" and cn.total_counts(counts, "repeated") and log.plan.columns.item:
+        if rule.duplicates == "refuse" and log.total["repeated"] and log.plan.columns.item:
             repeats = log.tables.repeated.where(F.col(sch.REASON) == "duplicate_item").count()
             if repeats:
-                n_rows, hint = cn.total_counts(counts, "rows"), _several_lists(log)
+                n_rows, hint = log.total["rows"], _several_lists(log)
                 raise err.QualityError(lm.said("repeats_refused", n=repeats, n_rows=n_rows, rule=rule, hint=hint))
-        _refuse_faulty(log, counts, settings)
+        _refuse_faulty(log, settings)
         # The items of faulty judgements would count as not judged.
         judged = log.tables.judgement_counts
         if judged and judged.counts["invalid"] > settings.allowed_fraction * judged.counts["rows"]:
@@ -172,43 +165,42 @@ def check_quality(log: cn.Inspected, settings: cfg.Quality, previous: Previous |
         if (assigned := log.tables.assignment_counts) and assigned.faulty > settings.allowed_fraction * assigned.rows:
             share = f"{assigned.faulty / assigned.rows:.2%}, {_allowed(settings)}"
             raise err.QualityError(lm.said("faulty_assignments", assigned=assigned, share=share))
-        _refuse_large_values(log, counts)
+        _refuse_large_values(log)
     except err.QualityError as error:
-        checks = faulty_checks(counts, settings.allowed_fraction)
+        checks = faulty_checks(log.arms, settings.allowed_fraction)
         whole = [] if any(check.status == sch.FAIL for check in checks) else [sch.Check("log", sch.FAIL, str(error))]
         error.checks = (*checks, *whole)
         raise
-    _refuse_foreign_judgements(log, counts)
-    found = findings(log, counts, settings.rates, previous)
-    return within_limits(found, settings.rates, built_in.log_checks(log, counts, settings))
+    _refuse_foreign_judgements(log)
+    found = findings(log, settings.rates, previous)
+    return within_limits(found, settings.rates, built_in.log_checks(log, settings))
 
 
-def _refuse_faulty(log: cn.Inspected, counts: cn.Counts, settings: cfg.Quality) -> None:
+def _refuse_faulty(log: cn.Inspected, settings: cfg.Quality) -> None:
     """Refuse too many faulty rows, over all and in each experiment."""
     allowed = settings.allowed_fraction
-    rows, n_faulty = cn.total_counts(counts, "rows"), cn.total_counts(counts, "quarantined")
+    rows, n_faulty = log.total["rows"], log.total["quarantined"]
     from_rank = log.plan.options.path_of("first_rank")
-    affected = {name: c for name, c in cn.arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
+    affected = {name: c for name, c in log.arms.items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:
         sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.tables.outcome
     elif affected:
-        n_faulty, rows = cn.total_counts(affected, "quarantined"), cn.total_counts(affected, "rows")
+        n_faulty, rows = (sum(count[name] for count in affected.values()) for name in ("quarantined", "rows"))
         sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
         faulty = log.tables.outcome.where(F.col(sch.EXPERIMENT).isin([*affected]))
     else:
-        if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
+        if ranks_seem_to_start_at_0(log) and allowed < 1:
             # Without the faulty rows, the other ranks would be off by one.
-            below, lists = (cn.total_counts(counts, name) for name in ("below_first_rank", "lists"))
+            below, lists = (log.total[name] for name in ("below_first_rank", "lists"))
             raise err.QualityError(lm.said("ranks_from_0", below=below, lists=lists, setting=from_rank))
         return
-    emptied = {name: c for name, c in cn.arms(counts).items() if not c["lists"]}
-    reason_counts, hint = cn.reasons(faulty), ""
+    emptied = {name: c for name, c in log.arms.items() if not c["lists"]}
+    reason_counts = cn.reasons(faulty)
     most, n = next(iter(reason_counts.items()))
+    unread = "; allowed: numbers such as 0.5, with decimal points" * most.startswith("unreadable_")
+    hints = {cn.REPEATED: _several_lists(log), "position_below_1": f"; if your ranks start at 0, set {from_rank} to 0"}
     # Advice only on a reason that explains most faulty rows.
-    if 2 * n > n_faulty and most == cn.REPEATED:
-        hint = _several_lists(log)
-    elif 2 * n > n_faulty and most == "position_below_1":
-        hint = f"; if your ranks start at 0, set {from_rank} to 0"
+    hint = hints.get(most, unread) if 2 * n > n_faulty else ""
     none = f"; {_experiment_names(emptied)} would have no result" if emptied else ""
     raise err.QualityError(f"{sentence}, {_allowed(settings)}){none}; reasons: {_spoken(reason_counts)}{hint}")
 
@@ -246,9 +238,9 @@ def _several_lists(log: cn.Inspected) -> str:
 # ---- values and judgements
 
 
-def _refuse_large_values(log: cn.Inspected, counts: cn.Counts) -> None:
+def _refuse_large_values(log: cn.Inspected) -> None:
     """Refuse a value that is too large to be summed; name the highest grade of the impressions and the judgements."""
-    beyond = [(name, column) for name, count in counts.items() for column in count["beyond_sums"]]
+    beyond = [(name, column) for name, count in log.counts.items() for column in count["beyond_sums"]]
     if not beyond:
         return
     name, column = beyond[0]
@@ -271,18 +263,21 @@ def _typed(log: cn.Inspected, judged: DataFrame) -> DataFrame:
     return road.typed_judgements(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
 
 
-def _refuse_foreign_judgements(log: cn.Inspected, counts: cn.Counts) -> None:
+def _refuse_foreign_judgements(log: cn.Inspected) -> None:
     """Refuse judgements that match no shown user or no shown item: every value would be 0."""
-    if log.tables.judgements is None or not cn.total_counts(counts, "lists"):
+    if log.tables.judgements is None or not log.total["lists"]:
         return
     typed = _typed(log, log.tables.judgements)
     sound = log.tables.rows.where(F.col(sch.REJECTED).isNull())
-    name = sch.USER if not cn.total_counts(counts, "judged_lists") else sch.ITEM
+    name = sch.USER if not log.total["judged_lists"] else sch.ITEM
     # Check items only if relevance comes from the judgements; judged items may all be irrelevant.
-    if name == sch.ITEM and (log.plan.columns.relevance or cn.total_counts(counts, "judged_items")):
+    if name == sch.ITEM and (log.plan.columns.relevance or log.total["judged_items"]):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         shown, judged = _some_shapes(sound, name), _some_shapes(typed, name)
+        if judged == "none":
+            cure = lm.said("judged_by_machine") if log.tables.plan.scoring.machine else ""
+            raise err.InputError(lm.said("nothing_judged", cure=cure))
         raise err.InputError(lm.said("other_ids", name=name, shown=shown, judged=judged))
 
 

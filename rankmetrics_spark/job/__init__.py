@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import comparison, config as cfg, engines as eng, pointers, road, sinks, sources, words
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, lost_engine, raised_by_python
-from rankmetrics_spark.gates import Counts, log_of, past_checks, total_counts
-from rankmetrics_spark.job import record as rec, registering, results
-from rankmetrics_spark.job.earlier import Earlier
+from rankmetrics_spark.gates import Counts, log_of, past_checks, totals
+from rankmetrics_spark.job import record as rec, results
+from rankmetrics_spark.job.earlier import Earlier, checks_of_plan, register as register
 from rankmetrics_spark.job.forgetting import Forgotten as Forgotten, forget as forget
 from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.recomputing import StoredDay as StoredDay, recompute as recompute
 from rankmetrics_spark.job.record import Outcome, Progress as Progress, Record, record_refusal, rows_here
-from rankmetrics_spark.job.registering import register as register
 from rankmetrics_spark.job.verifying import Verified as Verified, verify as verify
 from rankmetrics_spark.pipeline import check
 from rankmetrics_spark.schemas import CONVENTION_HASH, LISTS, N_LISTS, NULL_PARTITION, REASON, USER_DAYS, Check, quoted
@@ -172,9 +171,10 @@ def _evaluate(context: rec.Context) -> Outcome:
             sinks.refuse_names(store, counts)
             every_partition = context.partitions("rows")
             store.claim(every_partition)
-            context.record.entries["notes"] += results.kept_beside(store, every_partition)
+            published = store.pointer(config.evaluation_date)
+            context.record.entries["notes"] += results.kept_beside(published, every_partition)
             if context.stored is None:
-                sinks.refuse_other_convention(store, every_partition, *context.convention)
+                sinks.refuse_other_convention(store, published, every_partition, *context.convention)
             else:
                 context.stored.refuse_other_lists(counts, tables.digests["judgements"])
                 if context.store_for is None:
@@ -231,10 +231,11 @@ def _users(context: rec.Context) -> results.Users:
 def _stage_tables(context: rec.Context, users: results.Users) -> dict[str, sinks.Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
     store, tables, plan, counts = context.store, context.tables, context.tables.plan, context.counts
+    total = totals(counts)
 
     def user_metrics() -> dict[str, sinks.Written]:
         are_lists = plan.lists_are_users or not plan.scoring.judged
-        in_memory = are_lists and total_counts(counts, "lists") <= sinks.MOST_ROWS
+        in_memory = are_lists and total["lists"] <= sinks.MOST_ROWS
         # Assume ten rows per user.
         largest = max(count["rows"] for count in counts.values()) // 10
         with context.steps("user_metrics"):
@@ -243,9 +244,9 @@ def _stage_tables(context: rec.Context, users: results.Users) -> dict[str, sinks
             return {"user_metrics": store.write("user_metrics", rows, partitions, N_LISTS)}
 
     def quarantine() -> dict[str, sinks.Written]:
-        n_rows, largest = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
+        n_rows, largest = total["quarantined"], max(count["quarantined"] for count in counts.values())
         # The input is read again only if items or ranks repeat.
-        rows = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
+        rows = tables.quarantine if total["repeated"] else tables.rejected
         with context.steps("quarantine"):
             if n_rows > sinks.MOST_ROWS:
                 rows = store.stage(rows, "left_out")
@@ -254,7 +255,7 @@ def _stage_tables(context: rec.Context, users: results.Users) -> dict[str, sinks
 
     def of_date(table: str, rows: DataFrame) -> dict[str, sinks.Written]:
         # They are of no experiment; a user has few days.
-        n = total_counts(counts, "lists")
+        n = total["lists"]
         partitions = sinks.Partitions(context.config.evaluation_date, [None], most=n, few=n < sinks.MOST_ROWS)
         with context.steps(table):
             return {table: store.write(table, rows, partitions)}
@@ -282,7 +283,7 @@ def _in_threads(
 ) -> dict[str, sinks.Written]:
     """Run functions that read the users at the same time, if the engine can; return all their tables."""
     days = context.earlier.days
-    n_rows = total_counts(context.counts, "lists") * (len(days.dates) if days else 1)
+    n_rows = totals(context.counts)["lists"] * (len(days.dates) if days else 1)
     # The session of the rows: that of the run may be wrapped.
     tables_of_works = eng.all_of(rows.sparkSession, works, n_rows)
     return {name: table for tables in tables_of_works for name, table in tables.items()}
@@ -324,7 +325,7 @@ def _checked(context: rec.Context, written: dict[str, sinks.Written], users: res
     record, config, earlier = context.record, context.config, context.earlier
     store, counts, plan = context.store, context.counts, context.tables.plan
     parts = results.parts_of(config.comparison, counts, users.table.by_test)
-    of_plan = registering.checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
+    of_plan = checks_of_plan(context.spark, config, record.entries["started"], earlier.looks, parts)
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.

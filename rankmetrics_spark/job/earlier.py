@@ -1,19 +1,21 @@
-"""What the comparisons of a run read of other days: the users of its period, and how often its pairs were compared."""
+"""What the comparisons of a run read of other days: users of its period, how often pairs were compared, a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from datetime import date as day_of, datetime, timezone
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from pyspark.sql import DataFrame, functions as F, types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
-from rankmetrics_spark import comparison, road, schemas as sch
-from rankmetrics_spark.config import Config, Days, dates_in_words
+from rankmetrics_spark import comparison, config as cfg, pointers as ptr, road, schemas as sch, sinks
+from rankmetrics_spark.config import Comparison, Config, Days, OfTest, dates_in_words, key, tests
 from rankmetrics_spark.errors import ConfigError, said
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.pointers import History, LookNumbers, Pointer, Pointers, unknown_looks
-from rankmetrics_spark.sinks import Store
+from rankmetrics_spark.pointers import History, LookNumbers, Pointer, Pointers
+from rankmetrics_spark.schemas import OK, PRIMARY, WARN, Check
 from rankmetrics_spark.words import UNIT, UNITS
 
 Result = TypeVar("Result")
@@ -38,7 +40,7 @@ class Earlier:
     """
 
     days: Days | None = None
-    looks: LookNumbers = field(default_factory=unknown_looks)
+    looks: LookNumbers = field(default_factory=ptr.unknown_looks)
     users: DataFrame | None = None
     dated: DataFrame | None = None
     published: DataFrame | None = None
@@ -48,7 +50,7 @@ class Earlier:
     seen: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, store: Store, config: Config) -> Earlier:
+    def of(cls, store: sinks.Store, config: Config) -> Earlier:
         """What is published now.
 
         Raises:
@@ -84,7 +86,9 @@ class Earlier:
         looks = History.before(days.last, pointers, period.first, own=date)
         return cls(days, looks, pointers=others, seen=tuple(sorted({*seen, *others})))
 
-    def with_users(self, store: Store, tables: road.Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
+    def with_users(
+        self, store: sinks.Store, tables: road.Tables, rows: DataFrame, config: Config, counts: Counts
+    ) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
         Only experiments of this run are compared; what is published of them on its day is about to be replaced. With
@@ -154,7 +158,7 @@ class Earlier:
             runs[date] = tuple(entry.run_id for entry in pointer.entries if names & {*entry.experiments})
         return {date: ids for date, ids in runs.items() if ids}
 
-    def settled(self, store: Store, config: Config, work: Callable[[Earlier], Result]) -> Result:
+    def settled(self, store: sinks.Store, config: Config, work: Callable[[Earlier], Result]) -> Result:
         """What is computed from these days.
 
         If a run replaces a day while it is read, reading fails, since the earlier files are gone. The work is then
@@ -205,3 +209,120 @@ def has_user_days(pointer: Pointer, names: Iterable[str | None] = ()) -> bool:
 def _names(counts: Counts) -> list[str | None]:
     """The experiments with lists, as a pointer and a partition have them."""
     return [name or None for name, count in counts.items() if count["lists"]]
+
+
+# ---- a plan that was written down before the first look: what was to decide, and how a run differs from it
+
+#: Test -> what is compared in it, and its experiments that have lists; all are of "" where there are no tests.
+Parts: TypeAlias = Mapping[str, tuple[Comparison, list[str]]]
+
+
+@dataclass(frozen=True)
+class _Plan(Comparison):
+    """The keys of ``comparison``, and what else a plan says."""
+
+    at: ClassVar[str] = ""
+
+    end: str | None = key(None, cfg.day, "Last day of the log.")
+    segments: tuple[str, ...] = key((), cfg.names, "Columns whose values split the users.")
+    exclusions: str | None = key(None, cfg.text, "The filter of the log, as ``source.where`` has it.")
+    tests: Mapping[str, OfTest] = key({}, tests, "Name of a test -> what it has of its own, as a config has it.")
+
+
+def register(plan: Mapping[str, Any], output: str) -> dict[str, Any]:
+    """Write down what will decide the comparisons of an output; return what was written.
+
+    Args:
+        plan: Keys of ``comparison``, ``convention``, ``metrics`` and others of a config, and ``end``, ``segments``,
+            ``exclusions``, ``tests``; what it leaves out binds nobody.
+        output: Folder of the runs.
+
+    Raises:
+        ConfigError: A key or a value is not allowed, it has no primary metric, or the output has a plan.
+    """
+    section = _Plan.read(plan)
+    open_tests = [f"the test '{name}' of the plan" for name, own in section.tests.items() if not own.primary]
+    for what in () if section.primary else open_tests or ["the plan"] * (not section.tests):
+        raise ConfigError(f"{what} has no primary metric; allowed: such as primary: [ndcg@10]")
+    begins = [section.period.first] if section.period else [own.first or "" for own in section.tests.values()]
+    if any((section.end or "~") < first < "{" for first in begins):  # {date} is any day
+        raise cfg.refuse("end", section.end, f"a day from {max(begins)} on, the first one of what is compared")
+    known, files = cfg.as_dict(section), sinks.files_of(output)
+    given = {name: own or {} for name, own in (plan.get("tests") or {}).items()}
+    known["tests"] = {name: {each: known["tests"][name][each] for each in own} for name, own in given.items()}
+    if (earlier := files.read(ptr.PLAN)) is not None:
+        raise ConfigError.of("plan_is_there", output=output, day=json.loads(earlier)["registered"][:10])
+    pointers = sinks.pointers_of(None, files.root) if files.local else {}
+    looks = sorted(each for each, pointer in pointers.items() if any(entry.compared for entry in pointer.entries))
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    document = {"registered": now, "looks_before": looks, "plan": {name: known[name] for name in plan}}
+    files.write(ptr.PLAN, ptr.sealed(document))
+    return document
+
+
+def checks_of_plan(spark: SparkSession, config: Config, started: str, looks: LookNumbers, parts: Parts) -> list[Check]:
+    """Whether a run decides as was registered: a row for each experiment with lists; none without a plan.
+
+    Args:
+        spark: The session.
+        config: The config.
+        started: When the run has started: a plan that came later is none of the run.
+        looks: The numbers of the looks.
+        parts: What is compared.
+    """
+    texts = sinks.plan_texts(spark, config.sink.path, started) if config.comparison.is_requested else []
+    if not texts:
+        return []
+    document, on, before = json.loads(texts[0]) if ptr.is_sealed(texts[0]) else None, "", []
+    if document:
+        on = f" on {document['registered'][:10]}"
+        before = [f"the plan came after the first published look, of {day}" for day in document["looks_before"][:1]]
+    checks = []
+    for test, (own, experiments) in parts.items():
+        found = [f"{ptr.PLAN} is not as it was written"]
+        if document:
+            found = [*before, *_deviations(document["plan"], test, config, own, looks, experiments)]
+        sentence = f"not as registered{on}: {'; '.join(found)}" if found else f"as registered{on}"
+        sentence = f"{test}: {sentence}" if test else f"{sentence[0].upper()}{sentence[1:]}"
+        checks += [Check(ptr.REGISTERED, WARN if found else OK, sentence, name) for name in experiments if name]
+    return checks
+
+
+def _deviations(
+    plan: Mapping[str, Any], test: str, config: Config, own: Comparison, looks: LookNumbers, experiments: list[str]
+) -> Iterator[str]:
+    whole = cfg.as_dict(config)
+    now = whole | whole["comparison"] | {"segments": [*config.source.segments], "exclusions": config.source.where}
+    if test:
+        if test not in plan.get("tests", {test: {}}):
+            yield "the plan has no test of this name"
+        plan = {**plan, **plan.get("tests", {}).get(test, {})}
+        now |= {name: value for name, value in whole["tests"].get(test, {}).items() if value is not None}
+    elif "tests" in plan:
+        yield "the plan is one of tests, and the run has none"
+    deciding = [*map(str, own.primary)] or [name for name, role in own.roles(config.metrics).items() if role == PRIMARY]
+    now["primary"] = deciding
+    for name, value in plan.items():
+        filled = cfg.dated(value, config.evaluation_date) if name in ("exclusions", "period") else value
+        pair = filled, now.get(name)
+        # Lists say the same in any order.
+        both = (sorted(each, key=str) if isinstance(each, list) else each for each in pair)
+        if name == "shares":  # in any unit
+            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in pair)
+        then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
+        if then != here and name not in ("end", "tests"):
+            what = "another metric decides: " if name == "primary" else ""
+            yield f"{what}{name} is {here}, registered is {then}"
+    planned = plan.get("looks", "any")
+    pairs = [(base, name) for base in ([own.baseline] if own.baseline else experiments) for name in experiments]
+    numbers = (looks.get((str(base), name, metric)) or 1 for base, name in pairs for metric in deciding)
+    most = 1 if planned == "one" else planned["planned"] if isinstance(planned, dict) else None
+    more = max(numbers, default=1) - most if most else -1
+    if more > 0:
+        yield f"{more} look{'s' * (more > 1)} more than the {most} registered"
+    if end := plan.get("end") or plan.get("to"):
+        last = config.evaluation_date
+        days = (day_of.fromisoformat(last) - day_of.fromisoformat(end)).days
+        if days > 0 or (days < 0 and more >= 0):  # the last look
+            by = f"{abs(days)} day{'s' * (abs(days) > 1)} {'after' if days > 0 else 'before'}"
+            yield f"it ends on {last}, {by} the registered end, {end}"

@@ -211,9 +211,9 @@ class _Output:
             left, stay = gates.without_users(counts, users, of_faulty, tables.plan)
             record["experiments"] = {name: n for name, n in known.items() if name not in counts} | left
             # A list counts in each test of its user, and what is in none is not stored.
-            totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
-            for total, key in totals.items() if config.assignments is None else ():
-                record["rows"][total] -= gates.total_counts(counts, key) - gates.total_counts(left, key)
+            were, are = gates.totals(counts), gates.totals(left)
+            for total, key in rec.TOTALS.items() if config.assignments is None else ():
+                record["rows"][total] -= were[key] - are[key]
             if count := tables.assignment_counts:
                 record["digests"]["assignments"], record["assignments"] = count.digest, count.as_record()
                 stay = [*stay, "rows and rates of the whole log", f"{words.UNITS} in no test"]
@@ -221,7 +221,7 @@ class _Output:
             text = f"{words.counted(record.get(sch.ERASED, 0))}{of_erased}"
             text += f"; counts that cannot be derived without the log stay: {', '.join(stay)}" if stay else ""
             record["notes"] = [*(note for note in record["notes"] if of_erased not in note), text]
-            if not gates.total_counts(left, "lists"):
+            if not are["lists"]:
                 return replace(entry, experiments=(), tables={}), {}
             rows, left_out = store.stage(store.others(stored["user_metrics"]), "others"), store.others(faulty)
             vars(tables).update(user_metrics=rows, within_segments=(), quarantine=left_out, rejected=left_out)

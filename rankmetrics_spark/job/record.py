@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -42,6 +42,8 @@ MOST_CHECKS = 10_000
 MOST_WARNINGS = 5
 #: If an input has more files, the record has no ``bytes``.
 MOST_PATHS = 1_000
+#: What a record says of the rows -> the count.
+TOTALS = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
 
 
 @dataclass
@@ -110,10 +112,9 @@ class Record:
 
     def add_counts(self, plan: road.Plan, findings: gates.Findings, judgements: Mapping[str, int] | None) -> None:
         """Add what was counted in the input."""
-        totals = {"in": "rows", "evaluated": "evaluated", "quarantined": "quarantined"}
         self.entries |= {
             "layout": plan.layout.name,
-            "rows": {name: findings.total(counted) for name, counted in totals.items()},
+            "rows": {name: findings.total(counted) for name, counted in TOTALS.items()},
             "experiments": findings.counts,
             "judgements": judgements,
             "quality": findings.as_record(),
@@ -129,7 +130,7 @@ class Record:
         more += ["who was drawn without a judgement, and how probably"] * bool(config.options.drawn_by)
         self.entries["digests"] = {
             "config": hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(),
-            "convention": config.convention.digest(),
+            "convention": self.entries["convention"]["hash"],
             **of_inputs,
             "leaves_out": [*gates.DIGEST_LEAVES_OUT, *more],
         }
@@ -262,10 +263,10 @@ class Context:
     def partitions(self, filled: str, most: int = 1, few: bool = True, counts: Any = None) -> sinks.Partitions:
         """The partitions of a table that has rows where this was counted, in the log or in ``counts``."""
         known = self.counts if counts is None else counts
-        partitions = sinks.partitions_for(self.config.evaluation_date, known, filled, most, few)
+        with_rows, without = ([name for name, n in known.items() if bool(n[filled]) == has] for has in (True, False))
         # Stored lists are of no experiment.
-        of_none = [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
-        return replace(partitions, emptied=[*partitions.emptied, *of_none])
+        without += [None] * (self.config.sink.lists is not None and filled == "rows" and None not in self.counts)
+        return sinks.Partitions(self.config.evaluation_date, with_rows, without, most, few)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, functions as F, types as T
 
 from rankmetrics_spark import comparison, engines as eng, errors as err, pipeline, report as rep, road, schemas as sch
 from rankmetrics_spark.config import Comparison, Config, check_experiments, of_test
-from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, total_counts
-from rankmetrics_spark.job import record as rec, registering
-from rankmetrics_spark.job.earlier import Earlier, has_user_days
-from rankmetrics_spark.pointers import Compared, Pointers
+from rankmetrics_spark.gates import PAST_CHECKS, Counts, gate_checks, totals
+from rankmetrics_spark.job import record as rec
+from rankmetrics_spark.job.earlier import Earlier, Parts, has_user_days
+from rankmetrics_spark.pointers import Compared, Pointer, Pointers
 from rankmetrics_spark.sinks import Partitions, Store, Written
 
 #: Rows of a table that are read for the verdict and for the checks.
@@ -42,7 +42,7 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
     roles |= {request.baseline: "the baseline"}
     absent = {name: role for name, role in roles.items() if name is not None and name not in experiments}
     if absent and not experiments:
-        n = total_counts(counts, "rows")
+        n = totals(counts)["rows"]
         raise err.QualityError(f"all {n:,} rows are faulty, so no experiment has a result to compare")
     # Those that this log or an earlier run knows are late, or all their rows are faulty; other names are unknown.
     seen: set[str | None] = {*counts}
@@ -60,9 +60,8 @@ def refuse_comparison(config: Config, counts: Counts, published: Callable[[], Po
         comparison.refuse_too_many_replicates(request, len(experiments), len(config.metrics))
 
 
-def kept_beside(store: Store, partitions: Partitions) -> list[str]:
+def kept_beside(pointer: Pointer | None, partitions: Partitions) -> list[str]:
     """What stays on this date as earlier runs have published it, since this run does not have it: a sentence."""
-    pointer = store.pointer(partitions.date)
     own = {*partitions.experiments}
     kept = sorted(str(name) for name in (pointer.run_of() if pointer else ()) if name not in own)
     if not kept:
@@ -81,7 +80,7 @@ def compared_of(request: Comparison, counts: Counts, earlier: Earlier, by_test: 
     return Compared(tuple(names), by_test or request.pairs == "all", earlier.runs(counts))
 
 
-def parts_of(request: Comparison, counts: Counts, by_test: bool) -> registering.Parts:
+def parts_of(request: Comparison, counts: Counts, by_test: bool) -> Parts:
     """What a run compares."""
     names = [name for name, count in counts.items() if count["lists"]]
     if not by_test:

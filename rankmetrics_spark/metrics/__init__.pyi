@@ -28,6 +28,7 @@ from .conventions import PRESETS as PRESETS
 from .conventions import STANDARD as STANDARD
 from .conventions import Convention as Convention
 from .conventions import knobs as knobs
+from .conventions import number_in as number_in
 from .conventions import resolve as resolve
 from .discounts import UNCUT as UNCUT
 from .discounts import discount as discount
@@ -39,10 +40,10 @@ from .discounts import reciprocal as reciprocal
 from .discounts import running_sums as running_sums
 from .discounts import unit as unit
 from .lists import Lists as Lists
-from .lists import check as check
 from .lists import compute as compute
 from .lists import one_list as one_list
 from .lists import sums as sums
+from .names import check as check
 from .names import DIRECTIONS as DIRECTIONS
 from .names import REGISTRY as REGISTRY
 from .names import RESERVED as RESERVED

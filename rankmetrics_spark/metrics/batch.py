@@ -1,7 +1,5 @@
 """Many ranked lists as flat NumPy arrays, and the ways to sort and search inside each list."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -42,7 +40,7 @@ class Intents:
     pool_intent: Ints
     pool_grade: Floats
 
-    def take(self, keep: Ints, size: int) -> Intents:
+    def take(self, keep: Ints, size: int) -> "Intents":
         """The intents of the entries of an index, out of ``size`` entries; judged items stay."""
         moved = np.full(size, -1, np.int64)
         moved[keep] = np.arange(len(keep))

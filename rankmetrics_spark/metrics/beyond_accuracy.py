@@ -6,21 +6,19 @@ its last rounding and does not depend on the order of items.
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rankmetrics_spark.metrics.batch import Floats, Ints, pair_codes, place
+from rankmetrics_spark.metrics.batch import Array, Floats, Ints, pair_codes, place
 from rankmetrics_spark.metrics.discounts import Weight, span
 from rankmetrics_spark.metrics.lists import sums
 
 # ---- how alike two lists are
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(NamedTuple):
     """The items that both lists of a pair hold.
 
     Attributes:
@@ -91,7 +89,7 @@ def list_hashes(lists: Ints, rank: Ints, item: Ints, size: int) -> Ints:
     return added.view(np.int64)
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mixed(numbers: Array) -> Array:
     """Numbers whose bits all depend on all bits: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,8 +1,8 @@
 """The choices (knobs) on which systems disagree, as one frozen value, and presets that reproduce named systems."""
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
 
@@ -40,12 +40,20 @@ def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
     return field(default=default, metadata={"read": read})
 
 
+def number_in(value: object) -> float:
+    """A number, or the one that a text is; NaN of anything else.
+
+    >>> number_in("0.5"), number_in(True)
+    (0.5, nan)
+    """
+    with suppress(ValueError):
+        return float(str(value))
+    return np.nan
+
+
 def _float(name: str, value: object) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+    number = number_in(value)
+    if not np.isfinite(number):
         raise err.ConfigError(f"{name} is {value!r}; it must be a finite number")
     return number
 
@@ -160,12 +168,9 @@ class Convention:
         >>> Convention(preset="mine").digest() == Convention().digest()
         True
         """
-        settings, usual = _settings(self), _settings(STANDARD)
-        for knob in knobs(self):
-            if knob.metadata.get("later") and settings[knob.name] == usual[knob.name]:
-                del settings[knob.name]
-        text = ";".join(f"{knob}={value}" for knob, value in settings.items())
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        usual, later = _settings(STANDARD), {knob.name for knob in knobs(self) if knob.metadata.get("later")}
+        told = (f"{knob}={text}" for knob, text in _settings(self).items() if knob not in later or text != usual[knob])
+        return hashlib.sha256(";".join(told).encode()).hexdigest()[:8]
 
 
 def knobs(convention: Convention | type[Convention] = Convention) -> list[Any]:

@@ -1,22 +1,21 @@
 """A batch under one convention, and the values of its metrics; what several metrics share is computed once."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from rankmetrics_spark import errors as err
 from rankmetrics_spark.metrics import conventions, discounts
 from rankmetrics_spark.metrics.batch import Array, Batch, Bools, Floats, Intents, Ints, order_within, place
-from rankmetrics_spark.metrics.names import REGISTRY, Metric
+from rankmetrics_spark.metrics.names import Metric, check
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Ties:
+class Ties(NamedTuple):
     """Groups of equal scores that hold a relevant item, in rank order: one element per group.
 
     Attributes:
@@ -73,9 +72,7 @@ class Lists:
     @cached_property
     def count(self) -> Ints:
         """(e,) relevant items at or above each entry."""
-        relevant = self.relevant.astype(np.int64)
-        totals = np.bincount(self.found.list, relevant, minlength=self.batch.size).astype(np.int64)
-        return np.asarray(np.cumsum(relevant) - (np.cumsum(totals) - totals)[self.found.list])
+        return self.found.down_to(self.relevant > 0)
 
     @cached_property
     def precisions(self) -> Floats:
@@ -378,19 +375,3 @@ def _one_per_list(metric: Metric, returned: object, n: int) -> Floats:
     except (TypeError, ValueError):
         what = f"a {type(returned).__name__} that holds no such numbers"
     raise err.ConfigError.of("not_a_number_per_list", metric=metric, what=what, n=n)
-
-
-def check(metrics: Iterable[Metric], convention: conventions.Convention) -> None:
-    """Refuse metrics that cannot read tied scores as the convention asks.
-
-    Args:
-        metrics: Metrics from ``parse``.
-        convention: Its tie knobs are checked.
-
-    Raises:
-        ConfigError: Names the metric, and the metrics that can.
-    """
-    for metric in metrics:
-        if metric.definition.reading(convention) not in metric.definition.readings:
-            able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
-            raise err.ConfigError.of("no_expected_value", metric=metric, able=able)

@@ -3,7 +3,8 @@
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -158,7 +159,7 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
                 raise err.ConfigError.of("no_metric_name", name=name)
             if name in RESERVED:
                 raise err.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
-            owner = find(split_cut(name)[0])
+            owner = names().get(split_cut(name)[0])
             kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
             if owner is not None and len(kernels) > 1:
                 raise err.ConfigError.of("metric_name_taken", name=name, owner=owner.name)
@@ -173,11 +174,6 @@ def names() -> dict[str, Definition]:
     return {name: entry for entry in REGISTRY.values() for name in (entry.name, *entry.aliases)}
 
 
-def find(name: str) -> Definition | None:
-    """The metric with this name or alias, or None."""
-    return names().get(name)
-
-
 def split_cut(name: str) -> tuple[str, str | None]:
     """A name that ends in a cut-off, as in trec_eval (``ndcg_cut_10``) and in columns (``ap_at_10``), in two parts.
 
@@ -185,7 +181,7 @@ def split_cut(name: str) -> tuple[str, str | None]:
     (('ndcg_cut', '10'), ('ap', '10'), ('f1', None))
     """
     match = re.fullmatch(r"(?P<stem>.+?)(?:_at)?_(?P<cut>\d+)", name)
-    if match is None or find(name) is not None:
+    if match is None or name in names():
         return name, None
     return match["stem"], match["cut"]
 
@@ -315,7 +311,7 @@ def parse(text: str) -> Metric:
     stem, cut = match["stem"].replace("-", "_"), match["cut"]
     if cut is None:
         stem, cut = split_cut(stem)
-    definition = find(stem)
+    definition = names().get(stem)
     if definition is None:
         near = get_close_matches(stem, names(), n=1, cutoff=0.5)
         suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""
@@ -337,28 +333,16 @@ def metric_of_column(column: str) -> Metric | None:
     >>> [str(metric_of_column(name)) for name in ("ap_at_10", "rbp_p_0_8_at_20", "softmax_loss_t_1", "country")]
     ['ap@10', 'rbp(p=0.8)@20', 'softmax_loss(t=1)', 'None']
     """
-    # The last number of a name with parameters is no cut-off.
-    stem, cut = (column, None) if _named_in(column) != column else split_cut(column)
-    definition = REGISTRY.get(stem)
-    text = "" if definition else _named_in(stem)
-    try:
-        metric = parse((stem if definition else text) + (f"@{cut}" if cut else ""))
-    except err.ConfigError:
-        return None
-    return metric if metric.column == column else None
-
-
-def _named_in(stem: str) -> str:
-    """A name with parameters as a column spells them -> ``name(p=0.8)``; the text itself if it has none."""
     for definition in REGISTRY.values():
         parameters = [name for name in definition.parameters if name != "k"]
-        pattern = definition.name + "".join(rf"_{name}_(\d+(?:_\d+)?)" for name in parameters)
-        match = re.fullmatch(pattern, stem) if parameters else None
-        if match:
-            pairs = zip(parameters, match.groups(), strict=True)
-            values = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
-            return f"{definition.name}({values})"
-    return stem
+        pattern = definition.name + "".join(rf"_{name}_(\d+(?:_\d+)?)" for name in parameters) + r"(?:_at_(\d+))?"
+        if match := re.fullmatch(pattern, column):
+            *texts, cut = match.groups()
+            values = ",".join(f"{name}={text.replace('_', '.')}" for name, text in zip(parameters, texts, strict=True))
+            with suppress(err.ConfigError):
+                metric = parse(definition.name + (f"({values})" if values else "") + (f"@{cut}" if cut else ""))
+                return metric if metric.column == column else None
+    return None
 
 
 def _read_named(text: str, parameters: str | None, definition: Definition) -> tuple[tuple[str, float], ...]:
@@ -369,13 +353,11 @@ def _read_named(text: str, parameters: str | None, definition: Definition) -> tu
         if not equals:
             raise err.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")
         texts[name.strip()] = value.strip()
-    err.check_known(f"parameter of metric '{text}'", texts, values)
+    if texts:
+        err.check_known(f"parameter of metric '{text}'", texts, values)
     for name, given in (values | texts).items():
         low, high = definition.bounds.get(name, (-math.inf, math.inf))
-        try:
-            values[name] = float(str(given))
-        except ValueError:
-            values[name] = math.nan
+        values[name] = conventions.number_in(given)
         if not low < values[name] < high:
             raise err.ConfigError(f"metric '{text}': {name} is {given!r}; it must be a number above {low} below {high}")
     return tuple(values.items())
@@ -393,6 +375,22 @@ def deciding(metrics: Sequence[Metric]) -> Metric | None:
     'ap@10'
     """
     return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)
+
+
+def check(metrics: Iterable[Metric], convention: conventions.Convention) -> None:
+    """Refuse metrics that cannot read tied scores as the convention asks.
+
+    Args:
+        metrics: Metrics from ``parse``.
+        convention: Its tie knobs are checked.
+
+    Raises:
+        ConfigError: Names the metric, and the metrics that can.
+    """
+    for metric in metrics:
+        if metric.definition.reading(convention) not in metric.definition.readings:
+            able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
+            raise err.ConfigError.of("no_expected_value", metric=metric, able=able)
 
 
 #: Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``.

@@ -5,8 +5,6 @@ Source of the closed forms: McSherry and Najork, Computing Information Retrieval
 Presence of Tied Scores (ECIR 2008).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from rankmetrics_spark.metrics.batch import Bools, Floats, Ints
@@ -75,10 +73,10 @@ def expected_precision_per_hit(lists: Lists, k: int | None) -> Floats:
     result = np.divide(above, hits, out=np.zeros(lists.batch.size), where=hits > 0)
     split = _take(ties, (ties.first <= cut) & ~is_inside)
     inside, mean = _inside(split, cut), np.zeros(len(split.list))
-    part = replace(split, last=split.first + inside - 1)
+    part = split._replace(last=split.first + inside - 1)
     for j in range(int(np.minimum(inside, split.relevant).max(initial=-1)) + 1):
         chance = _hypergeometric(split, inside, j)
-        value = above[split.list] + _group_precisions(replace(part, relevant=np.full(len(inside), j)), cut)
+        value = above[split.list] + _group_precisions(part._replace(relevant=np.full(len(inside), j)), cut)
         mean += chance * value / np.maximum(split.before + j, 1)
     result[split.list] = mean
     return result
@@ -131,4 +129,4 @@ def expected_hit(lists: Lists, k: int | None) -> Floats:
 
 
 def _take(ties: Ties, keep: Bools) -> Ties:
-    return Ties(ties.list[keep], ties.first[keep], ties.last[keep], ties.relevant[keep], ties.before[keep])
+    return Ties(*(each[keep] for each in ties))

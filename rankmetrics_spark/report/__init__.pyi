@@ -31,8 +31,6 @@ from .formats import print_sentence as print_sentence
 from .formats import print_texts as print_texts
 from .formats import result_object as result_object
 from .formats import safe_cells as safe_cells
-from .histograms import change_rows as change_rows
-from .histograms import change_steps as change_steps
 from .html import MOST_BYTES as MOST_BYTES
 from .html import block as block
 from .html import check_page_file as check_page_file
@@ -52,6 +50,7 @@ from .over_time import print_over_time as print_over_time
 from .over_time import sentences_over_time as sentences_over_time
 from .overview import facts as facts
 from .overview import newer_failures as newer_failures
+from .overview import sentences_of_segments as sentences_of_segments
 from .overview import status_line as status_line
 from .overview import what_else as what_else
 from .payload import payload_of as payload_of
@@ -65,12 +64,13 @@ from .periods import outlook_of as outlook_of
 from .periods import period_of as period_of
 from .periods import shown_rows as shown_rows
 from .read import FolderTables as FolderTables
+from .read import change_rows as change_rows
+from .read import change_steps as change_steps
 from .read import everyone_and_largest as everyone_and_largest
 from .read import figures_of as figures_of
 from .read import format_of as format_of
 from .read import local_tables as local_tables
 from .read import spark_tables as spark_tables
-from .sentences import sentences_of_segments as sentences_of_segments
 from .story import Answer as Answer
 from .story import answer as answer
 from .story import cards as cards

@@ -62,6 +62,15 @@ def sentence_of_margin(found: Finding) -> str:
     return f"{limit}: shown{f', at most {text} {below}' if is_below else ''}"
 
 
+#: Sentences about margins, and about changes over all users.
+MOST_SENTENCES = 12
+
+
+def sentences_of_margins(found: Iterable[Finding]) -> list[str]:
+    """Whether candidates are shown to be no worse than a margin: a sentence each."""
+    return [*filter(None, map(sentence_of_margin, found))][:MOST_SENTENCES]
+
+
 #: Metrics that are named beside a winner; the others are counted.
 MOST_FALLS = 2
 
@@ -98,8 +107,7 @@ def but(found: Finding, pair: Sequence[Finding]) -> str:
     for other in lost[:MOST_FALLS]:
         before, (verb, size) = verb, _moved(other)
         parts.append(f"{_name(other)}{f' {verb}' if verb != before else ''}{size}")
-    more = len(lost) - len(parts)
-    if more:
+    if more := len(lost) - len(parts):
         is_or_are = "metric is" if more == 1 else "metrics are"
         parts.append(f"{more:,} more {is_or_are} clearly {'worse' if found.better == 'candidate' else 'better'}")
     return f"but {_joined(parts)}{f',{found.among}' if found.among else ''}" if parts else ""

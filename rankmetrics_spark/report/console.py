@@ -215,12 +215,9 @@ def _plain(value: object) -> str:
     return f"{value:.6f}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-CONVENTION_PRINTERS: dict[str, Callable[[sch.Rows], None]] = {
-    "table": print_conventions,
-    "json": formats.print_json,
-    "csv": formats.print_csv,
-}
-LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
+Printer = Callable[[list[Any]], None]
+LIST_PRINTERS: dict[str, Printer] = {"table": print_list, "json": formats.print_json, "csv": formats.print_csv}
+CONVENTION_PRINTERS = LIST_PRINTERS | {"table": print_conventions}
 
 
 # ---- the lines below the table

@@ -52,8 +52,7 @@ def examples_of(
     if not n or not figures.compared or figures.primary is None or config.assignments:
         return None
     with eng.session_settings(spark, config.spark):
-        users = tables.of_date("user_metrics", config.evaluation_date)
-        if users is None:
+        if (users := tables.of_date("user_metrics", config.evaluation_date)) is None:
             return None
         section, table = sides_of(figures), comparison.UserTable.of(users)
         changes = largest(table, figures, n)
@@ -178,10 +177,9 @@ def largest(users: comparison.UserTable, figures: Figures, n: int) -> list[UserC
     table, section = fitting(users, figures, 2 * n), sides_of(figures)
     of_kinds = [_changes(comparison.largest_changes(table, section, n, kind), kind, kind) for kind in KINDS]
     order = {str(metric): place for place, metric in enumerate(table.metrics)}
-    names = {name: place for place, name in enumerate(figures.experiments)}
 
     def place(change: UserChange) -> tuple[Any, ...]:
-        metric, experiment = order[change.metric], names.get(change.experiment_id, 0)
+        metric, experiment = order[change.metric], figures.places.get(change.experiment_id, 0)
         return metric, experiment, change.kind != KINDS[0], -change.size, change.user_id
 
     return sorted(itertools.chain(*of_kinds), key=place)
@@ -260,8 +258,8 @@ class Log:
             known = self.judged.withColumnsRenamed({sch.ITEM: "item", road.GRADE: "_judged_grade"})
             top = top.join(known, [sch.USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
         ordered = top.orderBy(sch.EXPERIMENT, sch.USER, _LIST, "rank", "item").select(*ListedItem._fields[:-1])
-        least = self.convention.relevant_from
-        return [ListedItem._make((*row, (row[-1] or 0) > 0 and row[-1] >= least)) for row in eng.few_rows(ordered)]
+        items, least = eng.few_rows(ordered), self.convention.relevant_from
+        return [ListedItem._make((*item, grade, (grade or 0) > 0 and grade >= least)) for *item, grade in items]
 
     def missed(self, users: Sequence[str]) -> list[tuple[str, str, float, int]]:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""

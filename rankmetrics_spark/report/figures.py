@@ -166,10 +166,6 @@ def once(maker: Callable[["Figures"], words.T]) -> Callable[["Figures"], words.T
     return made
 
 
-#: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
-MANY_ON_ONE_SIDE = 0.05
-
-
 @dataclass(frozen=True)
 class Population:
     """The people behind the rows; one who is in several experiments is one person.
@@ -201,6 +197,11 @@ class Population:
         return f"cluster of {self.cluster}" if self.cluster else str(words.UNIT)
 
     @property
+    def size(self) -> str:
+        """Users of an experiment, from the fewest to the most."""
+        return words.range_text(self.users.values())
+
+    @property
     def text(self) -> str:
         """How many people there are.
 
@@ -214,18 +215,17 @@ class Population:
         >>> Population({"a": 600, "b": 600}, {}, None, "paired", "house", {"a": 150, "b": 150}).text
         '600 users in each of 2 experiments (paired, 150 clusters of house in each).'
         """
-        of_clusters = f"{range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
+        of_clusters = f"{words.range_text(self.units.values())} {self.unit} in each" if self.cluster else ""
         n, design = len(self.users), ", ".join(filter(None, [self.design, of_clusters]))
         design = f" ({design})" if design else ""
-        size = range_text(self.users.values())
         word = words.UNIT if {*self.users.values()} == {1} else words.UNITS
         if n == 1:
-            return f"{size} {word}."
+            return f"{self.size} {word}."
         if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+            return f"{self.size} {word}, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
-            return f"{self.total:,} {words.UNITS} in all, {size} in each experiment{design}."
-        return f"{size} {word} in each of {n:,} experiments{design}."
+            return f"{self.total:,} {words.UNITS} in all, {self.size} in each experiment{design}."
+        return f"{self.size} {word} in each of {n:,} experiments{design}."
 
 
 @dataclass(frozen=True)
@@ -334,6 +334,11 @@ class Figures:
         return sorted(self.best_first, key=lambda name: self.baselines != [name])
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """Experiment -> its place among them."""
+        return {name: place for place, name in enumerate(self.experiments)}
+
+    @cached_property
     def baselines(self) -> list[str]:
         """What the candidates are compared with."""
         return list(dict.fromkeys(found.baseline for found in self.found))
@@ -391,6 +396,12 @@ class Figures:
         """Experiment -> its letter, the best one first; empty unless every pair is compared."""
         places = enumerate(self.best_first if any(self.losers.values()) else ())
         return {name: beside.letter_of(place) for place, name in places}
+
+    @cached_property
+    def beaten(self) -> dict[tuple[str, str], str]:
+        """(experiment, metric) -> the letters of those that it is better than."""
+        of_each = ((name, metric, others) for metric, of in self.losers.items() for name, others in of.items())
+        return {(name, metric): beside.raised(others, self.letters) for name, metric, others in of_each}
 
     @cached_property
     def in_percent(self) -> dict[str, bool]:
@@ -497,16 +508,6 @@ def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | 
     return None
 
 
-def range_text(numbers: Iterable[int]) -> str:
-    """Lowest to highest, or the one number that all are.
-
-    >>> range_text([1200, 900]), range_text([5, 5])
-    ('900 to 1,200', '5')
-    """
-    low, high = min(numbers := [*numbers]), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[sch.Row]) -> Sequence[dict[str, Any]]:
     """The means that the comparisons of a period are about, without margins; without a period, ``rows``.
 
@@ -519,22 +520,15 @@ def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[sch.Row])
     found = fd.findings(comparisons)
     if not rows or not found or found[0].period_from is None:
         return rows
-    means: dict[tuple[Any, ...], dict[str, Any]] = {}
+    of_all = dict.fromkeys(rows[0]) | {sch.CONVENTION: rows[0][sch.CONVENTION]}
+    means: dict[tuple[str, ...], dict[str, Any]] = {}
     for each in found:
         for side in each.sides:
-            mean = {
-                **dict.fromkeys(rows[0]),
-                sch.EXPERIMENT: side.name,
-                sch.SEGMENT: each.segment,
-                sch.METRIC: each.metric,
-                sch.CONVENTION: rows[0][sch.CONVENTION],
-                # Of clusters, a comparison counts clusters as its users.
-                sch.N_USERS: side.n_users if each.cluster is None else side.n_members,
-                "mean": side.mean,
-                sch.PERIOD_FROM: each.period_from,
-                sch.PERIOD_TO: each.period_to,
-            }
-            means.setdefault((side.name, each.segment, each.metric), mean)
+            names = {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric}
+            # Of clusters, a comparison counts clusters as its users.
+            n = side.n_users if each.cluster is None else side.n_members
+            more = {sch.N_USERS: n, "mean": side.mean, sch.PERIOD_FROM: each.period_from, sch.PERIOD_TO: each.period_to}
+            means.setdefault((*names.values(),), of_all | names | more)
     return [*means.values()]
 
 

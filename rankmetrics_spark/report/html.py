@@ -11,16 +11,16 @@ from typing import Any
 from uuid import uuid4
 
 from rankmetrics_spark import __version__, engines as eng, errors as err, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, console, overview, payload, sentences, story
+from rankmetrics_spark.report import assets, console, overview, payload, story
 from rankmetrics_spark.report.figures import Examples, Figures, UserChange, in_words, seconds_of
-from rankmetrics_spark.words import STATES, UNIT, UNITS, Change, Numbers, counted, percent, worded
+from rankmetrics_spark.words import STATES, UNIT, UNITS, WHO, Change, counted, percent, worded
 
 #: Size of a page.
 MOST_BYTES = 1_990_000
 #: Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large.
 MOST_ROWS = ((4_000, None), (4_000, 9), (3_000, 9), (2_000, 9), (1_000, 9), (500, 9), (200, 9), (50, 9))
 #: The parts of the script of a page, in their order; they share one scope.
-SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
+SCRIPTS = ("page", "page.sections", "page.controls")
 #: Candidates with a card each; more of them are lines of a table.
 MOST_CARDS = 3
 #: Lines of the table of candidates.
@@ -235,12 +235,12 @@ def _boards(figures: Figures) -> list[dict[str, Any]]:
         if found.metric in names and found.ranks:
             ranks.setdefault(found.metric, {}).update(found.ranks)
     for metric in (metric for metric in figures.metrics if str(metric) in ranks):
-        known = [mean for mean in figures.everyone if mean.metric == str(metric) and mean.mean is not None]
+        of, means = ranks[str(metric)], (mean for mean in figures.everyone if mean.metric == str(metric))
+        known = [mean for mean in means if mean.mean is not None and mean.experiment_id in of]
         known.sort(key=lambda mean: mean.mean or 0.0, reverse=metric.higher_is_better is not False)
         lines = [
-            (mean.experiment_id, ranks[mean.metric][mean.experiment_id], Numbers(mean.mean, mean.ci_low, mean.ci_high))
+            (mean.experiment_id, of[mean.experiment_id], fd.Numbers(mean.mean, mean.ci_low, mean.ci_high))
             for mean in known
-            if mean.experiment_id in ranks[mean.metric]
         ]
         shown = lines[: MOST_CANDIDATES // len(ranks)]
         ends = [end for *_, drawn in shown for end in drawn if end is not None]
@@ -275,11 +275,51 @@ def _of_record(figures: Figures) -> dict[str, Any]:
         "counts": counts[:MOST_COUNTED],
         "n_counts": len(counts),
         "reasons": sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0])),
-        "rules": sentences.sentences(convention["text"], names, by_score, has_judgements),
+        "rules": rules(convention["text"], names, by_score, has_judgements),
         "convention": f"{convention['name']} ({convention['hash']})",
         "about": about,
         "record": "\n".join(map(err.printable, as_text.split("\n"))),
     }
+
+
+# ---- what a convention means
+
+#: Knob of a convention -> its value -> what it means, in the order of the sentences.
+_WORDS: dict[str, dict[str, str]] = json.loads(assets.file_text("sentences.json"))
+_USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
+_WITHOUT_JUDGEMENTS = {"judged": "NDCG compares with the best order of the items that were shown."}
+
+
+def rules(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
+    """What a convention means for these metrics.
+
+    >>> rules("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
+    ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
+    >>> rules("standard;unjudged=removed", ["ap"], False, True)[-1]
+    'Shown items without a judgement are removed, and the items below move up.'
+    >>> for knob in ("ideal_pool=shown", "ap_denominator=hits", "ideal_pool=judged"):
+    ...     print(rules(f"standard;zero_relevant=skip;{knob}", ["r"], False, True)[2])
+    A user who was shown no relevant item is left out of every mean, even if one was judged.
+    A user who was shown no relevant item is left out of every mean, even if one was judged.
+    A user without a relevant item is left out of the mean.
+    """
+    chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
+    grade = float(chosen.get("relevant_from", 0))
+    origin = assets.said("judged") if has_judgements else assets.said("only_shown")
+    relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
+    only_shown = chosen.get("ideal_pool") == "shown" or chosen.get("ap_denominator") == "hits"
+    lines = []
+    for knob, words_of in _WORDS.items():
+        value = chosen.get(knob, "")
+        is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob != "ties")
+        words = worded(words_of.get(value, ""))
+        if knob == "ideal_pool" and not has_judgements:
+            words = _WITHOUT_JUDGEMENTS.get(value, words)
+        if (knob, value, has_judgements) == ("zero_relevant", "skip", True) and only_shown:
+            words = f"A {UNIT} {WHO} was shown no relevant item is left out of every mean, even if one was judged."
+        if is_relevant and words and (has_judgements or knob != "relevant_pool"):
+            lines.append(words)
+    return [origin, relevant, *lines]
 
 
 # ---- single users

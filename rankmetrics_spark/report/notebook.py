@@ -16,9 +16,8 @@ import pandas as pd
 from rich.table import Table
 
 from rankmetrics_spark import errors as err, findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, formats, html, overview, story, terminal
+from rankmetrics_spark.report import assets, formats, html, overview, story, terminal, verdict
 from rankmetrics_spark.report.figures import Figures, Mean, in_words, level_of, over_what
-from rankmetrics_spark.report.verdict import correction_once
 
 if TYPE_CHECKING:
     import altair as alt
@@ -43,11 +42,10 @@ def summary(figures: Figures) -> pd.DataFrame:
             warnings.warn(check.sentence, err.QualityWarning, stacklevel=5)
     columns = SUMMARY | {name: name for name in ("mean", "ci_low", "ci_high")}
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
-    experiments = {name: place for place, name in enumerate(figures.experiments)}
 
     def place(mean: Mean) -> tuple[bool, int, int]:
         """All users first, then as everywhere."""
-        return not mean.is_of_all, order[mean.metric], experiments[mean.experiment_id]
+        return not mean.is_of_all, order[mean.metric], figures.places[mean.experiment_id]
 
     means = [[getattr(mean, field) for field in columns.values()] for mean in sorted(figures.averages, key=place)]
     table = pd.DataFrame(means, columns=[*columns])
@@ -72,11 +70,10 @@ def as_html(figures: Figures) -> str:
     if len(parts := [*figures.tests.values()]) > 1:
         return "".join(map(as_html, parts[:MOST_LINES])) + _hidden(len(parts) - MOST_LINES, "tests; see summary()")
     said = fd.grouped(overview.facts(figures, "notebook"), lambda fact: fact.part)
-    answer = {"sure": "", **{fact.topic: _words(fact.words) for fact in said["answer"]}}
+    answer = {"sure": "", **{fact.topic: "".join(map(_text, fact.words)) for fact in said["answer"]}}
     change = f"<b>{answer['change']}</b>" if "change" in answer else ""
     lead = " ".join(filter(None, (answer.get("value"), change, answer.get("detail"))))
-    lines = (*said.get("turned", ()), *said.get("turned_too", ()))
-    turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in lines)
+    turned = "".join(f'<div style="margin-bottom:.8em">{_text(line)}</div>' for line in said.get("turned", ()))
     key = "<br>".join(_text(line) for line in terminal.explained(figures))
     hidden = _hidden(len(figures.experiments) - MOST_LINES, "experiments; see summary()")
     table = _table(terminal.table(figures, figures.metrics), MOST_LINES) + hidden
@@ -101,20 +98,16 @@ def compared_html(rows: Sequence[Mapping[str, Any]], size: int = 0) -> str:
         rows: Of ``comparisons``: all of those of all users.
         size: How many rows the table has, where these are not all.
     """
-    sentences = correction_once(overview.facts(Figures((), rows), "terminal", "verdict"), fd.findings(rows))
-    verdict = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
+    sentences = verdict.correction_once(overview.facts(Figures((), rows), "terminal", "verdict"), fd.findings(rows))
+    lines = "".join(f"<div>{escape(err.printable(line))}</div>" for line in sentences)
     texts = terminal.comparison_texts(terminal.of_comparisons(rows))[:MOST_COMPARED]
     table = _table(formats.grid_of(texts, terminal.OF_NAMES), MOST_COMPARED)
     hidden = _hidden(max(size, len(rows)) - len(texts))
-    return f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}{table}{hidden}</div>'
+    return f'<div style="font-family:system-ui,sans-serif;max-width:70em">{lines}{table}{hidden}</div>'
 
 
 def _hidden(n: int, what: str = "rows are in the table") -> str:
     return f'<div style="{_SOFT}">{n:,} more {what}</div>' if n > 0 else ""
-
-
-def _words(parts: Sequence[str]) -> str:
-    return "".join(_text(part) for part in parts)
 
 
 def _text(part: str) -> str:
@@ -162,8 +155,7 @@ def plot(figures: Figures, metric: str | None = None) -> "alt.LayerChart":
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     """The marks of the metrics, by cut-off and experiment."""
     by_name = {str(metric): metric for metric in figures.metrics}
-    order = {name: place for place, name in enumerate(figures.experiments)}
-    better = story.leader(figures)
+    order, better = figures.places, story.leader(figures)
     # The accent is for the better one, ink for the baseline that all others are compared with.
     colours = dict.fromkeys(order, assets.LIGHT["faint"])
     colours |= {figures.only_baseline: assets.LIGHT["ink"]} if figures.only_baseline else {}
@@ -227,19 +219,17 @@ def logged_metrics(figures: Figures) -> dict[str, float]:
             key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in names.values())}"
         names[name] = key
     columns = {str(metric): metric.column for metric in figures.metrics}
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     for mean in figures.everyone:
         for part, value in (("", mean.mean), ("_ci_low", mean.ci_low), ("_ci_high", mean.ci_high)):
-            if value is not None:
-                metrics[f"{columns[mean.metric]}{part}/{names[mean.experiment_id]}"] = value
+            metrics[f"{columns[mean.metric]}{part}/{names[mean.experiment_id]}"] = value
     for (experiment, metric), found in figures.differences.items():
         # Who sorts runs by p reads no note.
         p = None if found.doubt else found.p_adjusted
         numbers = zip(("difference", "difference_ci_low", "difference_ci_high"), found.tested, strict=True)
         for name, value in (*numbers, ("p_adjusted", p)):
-            if value is not None:
-                metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
-    return metrics
+            metrics[f"{columns[metric]}_{name}/{names[experiment]}"] = value
+    return {key: value for key, value in metrics.items() if value is not None}
 
 
 def logged_parameters(figures: Figures) -> dict[str, str]:

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark import config as cfg, errors as err, findings as fd, metrics as mx, schemas as sch, words
-from rankmetrics_spark.report.assets import WORDS, said
-from rankmetrics_spark.report.formats import print_csv, print_json, print_sentence, print_texts
+from rankmetrics_spark.report import assets, formats
 
 
 def difference_rows(comparisons: Iterable[fd.Row]) -> list[dict[str, Any]]:
@@ -82,8 +81,7 @@ def _fading(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
         effect = f"the difference between {slope.candidate} and {slope.baseline}"
     if slope.p_adjusted is None:
         return False, f"Nobody can tell yet whether {effect} {on} changes with a {words.UNIT}'s days: {slope.note}."
-    change = slope.change(_in_percent(slope))
-    if change is None:
+    if (change := slope.change(_in_percent(slope))) is None:
         return False, ""
     per_day = f"{change.text} per day within {words.UNITS} ({_interval(slope, change)}, {slope.p})"
     if not _is_shown(slope, slope.p_adjusted):
@@ -105,7 +103,7 @@ def _later(kinds: Mapping[str, Sequence[fd.Finding]]) -> str:
     change = found.change(_in_percent(found)) if found else None
     if found is None or change is None or found.doubt or not _is_shown(found, found.p_adjusted):
         return ""
-    return said("come_later", found=found, change=change, interval=_interval(found, change))
+    return assets.said("come_later", found=found, change=change, interval=_interval(found, change))
 
 
 def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
@@ -120,7 +118,7 @@ def _before(kinds: Mapping[str, Sequence[fd.Finding]]) -> tuple[bool, str]:
     who = f"Before {found.at}, {users}"
     numbers = f"{change.text} on {found.label} ({_interval(found, change)}, {found.p})"
     if _is_shown(found, found.p_adjusted):
-        return True, said("differed_already", who=who, numbers=numbers)
+        return True, assets.said("differed_already", who=who, numbers=numbers)
     return False, f"{who} did not differ clearly, as it should be: {numbers}."
 
 
@@ -150,24 +148,24 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
     period = {sch.PERIOD_FROM: days.first, sch.PERIOD_TO: days.last}
     if style == "json":
         more = {"missing": days.missing, "dates": f"{words.UNITS} of {about}"}
-        print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
+        formats.print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
         return
     if style == "csv":
-        print_csv([{**period, **row} for row in rows])
+        formats.print_csv([{**period, **row} for row in rows])
         return
     for line in (*sentences, f"{words.UNITS:C} of {about}."):
-        print_sentence(line)
+        formats.print_sentence(line)
     main, of_metrics = deciding_metric(rows, metrics), fd.by_metric(fd.findings(rows))
     others = len(of_metrics) - 1
     note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
-    texts = []
+    texts, title = [], f"{fd.label_of(mx.parse(main))} over time{note}"
     for found in of_metrics.get(main, ()):
         difference, low, high = ("-" if value is None else f"{value:+.4f}" for value in found.further())
         change, p = found.change(True) if _in_percent(found) else None, found.p_value
         text = {
             "candidate": str(found.candidate),
             "baseline": str(found.baseline),
-            "kind": words.worded(WORDS["kinds"][found.kind]),
+            "kind": words.worded(assets.WORDS["kinds"][found.kind]),
             "label": "" if found.kind.startswith("slope") else found.at,
             str(words.UNITS): f"{found.n_users:,}",
             "difference": f"{difference} ({low} to {high})",
@@ -175,4 +173,4 @@ def print_over_time(days: cfg.Days, rows: Sequence[fd.Row], style: str, metrics:
             "p": sch.NOT_TRUSTED if found.doubt else "-" if p is None else words.p_text(p, found.level),
         }
         texts.append(text)
-    print_texts(texts, ("candidate", "baseline", "kind", "label"), f"{fd.label_of(mx.parse(main))} over time{note}")
+    formats.print_texts(texts, ("candidate", "baseline", "kind", "label"), title)

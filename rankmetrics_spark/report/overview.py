@@ -1,22 +1,18 @@
-"""Everything that a run says, in one list; around the answer the status line, what else moved, the lines of tests."""
+"""Everything that a run says, in one list; the status line, what else moved, segments that differ, lines of tests."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import beside, console, story, trust, verdict
-from rankmetrics_spark.report.figures import MANY_ON_ONE_SIDE, Figures, in_words, range_text
-from rankmetrics_spark.report.over_time import sentences_over_time
-from rankmetrics_spark.report.sentences import sentences_of_segments
-from rankmetrics_spark.words import STATES, UNITS, Fact, counted, judged_apart, p_text, worded
+from rankmetrics_spark.report import beside, console, over_time, story, trust, verdict
+from rankmetrics_spark.report.figures import Figures, in_words
+from rankmetrics_spark.words import STATES, UNITS, Change, Fact, counted, judged_apart, p_text, p_value, worded
 
 #: Metrics that a sentence names.
 MOST_NAMED = 4
-#: Sentences about margins.
-MOST_MARGINS = 12
-#: Sentences beside the answer about what is the other way round in every segment; the section of segments has all.
-MOST_TURNED = 3
+#: Above this share of a side that a paired comparison leaves out, a person is warned; ``auto`` does not pair then.
+MANY_ON_ONE_SIDE = 0.05
 
 
 @in_words
@@ -41,7 +37,7 @@ def status_line(figures: Figures) -> list[Fact]:
     checks = trust.looked_at(figures)
     people, items = figures.people, []
     if people.users:
-        total, each = people.total, f"{range_text(people.users.values())} {UNITS} in each experiment"
+        total, each = people.total, f"{people.size} {UNITS} in each experiment"
         items = [Fact(each if total is None else counted(total), "ok")]
     # Gates limit values, and say nothing of who the users are.
     states = [check.status for check in checks if check.name in trust.GATES and check.status != sch.NOT_CHECKED]
@@ -62,11 +58,7 @@ def status_line(figures: Figures) -> list[Fact]:
         items.append(Fact(judged_apart(mx.parse(judged[0].metric or "").cut, shares), "warn"))
     if any(check.name == "population_difference" for check in checks):
         items.append(Fact(f"the population has different {UNITS}", "warn"))
-    if not figures.compared:
-        return items
-    items.append(_split(figures))
-    items += [look] if (look := trust.look_of(figures)) else []
-    return items
+    return [*items, _split(figures), *filter(None, [trust.look_of(figures)])] if figures.compared else items
 
 
 def weak_checks(checks: Sequence[Fact], is_verdict: bool) -> list[Fact]:
@@ -153,6 +145,90 @@ def _moved(each: fd.Finding) -> str:
     return f"{role}{each.label} {STATES[each.state].says(1, 'clear change')}{size}"
 
 
+# ---- segments whose effect differs
+
+#: Segments of a column that are named for a candidate.
+MOST_SEGMENTS = 5
+#: Pairs of experiments that have sentences of their own.
+MOST_PAIRS = 6
+
+
+def sentences_of_segments(rows: Sequence[fd.Row], metric: mx.Metric | None) -> list[str]:
+    r"""Where the effect on a metric differs from that among the rest of the users; empty without segments.
+
+    What is the other way round over all users comes first.
+
+    Args:
+        rows: Of ``comparisons``.
+        metric: The one that decides.
+
+    >>> from rankmetrics_spark.metrics import parse
+    >>> row = {"experiment_id": "b", "baseline": "a", "metric": "ndcg@10", "confidence": 0.95, "note": None,
+    ...        "correction": "holm", "difference": 0.012, "relative_difference": 0.021, "rest_difference": -0.002,
+    ...        "rest_relative_difference": -0.003, "p_rest": 0.001, "p_rest_adjusted": 0.003, "segment": "country=DE"}
+    >>> other = row | {"p_rest": 0.4, "p_rest_adjusted": 0.8}
+    >>> rows = [row, *(other | {"segment": f"country={name}"} for name in ("FR", "GB"))]
+    >>> for line in sentences_of_segments(rows, parse("ndcg@10")):
+    ...     print(line.replace("\N{MINUS SIGN}", "-"))
+    The effect of b on NDCG@10 differs in country=DE: +0.0120 (+2.1 %) against -0.0020 (-0.3 %) elsewhere (p = 0.003)
+    No sign that the effect of b on NDCG@10 differs in the other 2 segments of country
+    """
+    if metric is None:
+        return []
+    name, found = str(metric), fd.findings(rows)
+    chosen = [each for each in found if not each.is_of_all and each.metric == name and "p_rest" in each.row]
+    pairs = {pair: fd.by_columns(of_pair) for pair, of_pair in fd.by_pair(chosen).items()}
+    several = len({baseline for _, baseline in pairs}) > 1
+    reversed_pairs = beside.reversals(found, {name})
+    lines = [line for texts in [*reversed_pairs.values()][:MOST_PAIRS] for line in texts.values()]
+    for (candidate, baseline), columns in [*pairs.items()][:MOST_PAIRS]:
+        effect = f"the effect of {candidate}{f' against {baseline}' if several else ''} on {fd.label_of(metric)}"
+        lines += _of_pair(effect, columns, reversed_pairs.get((candidate, baseline, name), ()))
+    more = len(pairs) - MOST_PAIRS
+    return [*lines, *([f"The other {more:,} pairs are in the table comparisons (p_rest_adjusted)"] if more > 0 else [])]
+
+
+def _of_pair(effect: str, columns: dict[str, list[fd.Finding]], reversed_columns: Container[str]) -> list[str]:
+    """The sentences of a pair; an effect that is the other way round in a column is not called the same there."""
+    lines, still, unknown = [], [], []
+    # Tables have their rows in any order.
+    for column, found in sorted(columns.items()):
+        tested = [(each.p_rest_adjusted, each) for each in found if not each.doubt and each.p_rest_adjusted is not None]
+        named = sorted(((p, each.segment, each) for p, each in tested if p < each.level), key=lambda item: item[:2])
+        ps = [f"({p_value(p, each.level)})" for p, _, each in named]
+        differs = f"{effect[:1].upper()}{effect[1:]} differs"
+        if len(tested) < 2:
+            unknown += [column] if len(found) > 1 else []
+        elif not named:
+            still += [] if column in reversed_columns else [f"the {len(tested):,} segments of {column}"]
+        elif len(tested) == 2 and len(named) == 2:
+            both = [f"{_size(each)} in {segment}" for _, segment, each in named]
+            lines.append(f"{differs} by {column}: {' against '.join(both)} {ps[0]}")
+        else:
+            for (_, segment, each), p in [*zip(named, ps, strict=True)][:MOST_SEGMENTS]:
+                lines.append(f"{differs} in {segment}: {_size(each)} against {_size(each, 'rest_')} elsewhere {p}")
+            n = len(tested) - len(named)
+            if len(named) > MOST_SEGMENTS:
+                lines.append(f"{differs} in {len(named) - MOST_SEGMENTS:,} more segments of {column}")
+            if n and column not in reversed_columns:
+                where = f"the other {n:,} segments of {column}" if n > 1 else f"the other segment of {column}"
+                lines.append(f"No sign that {effect} differs in {where}")
+    if still:
+        lines.append(f"No sign that {effect} differs between {' or '.join(still)}")
+    if unknown:
+        first = columns[unknown[0]][0]
+        why = f"{first.units} are in several of them, or too few in one of the groups"
+        why = "it is not tested beside labels of a machine" if first.n_judged is not None else why
+        lines.append(f"Not known whether {effect} differs between segments of {' and '.join(unknown)}: {why}")
+    return lines
+
+
+def _size(found: fd.Finding, prefix: str = "") -> str:
+    """Both numbers of the plain test, which is what segments are compared by."""
+    value, share = found.further(prefix).value, found.further(f"{prefix}relative_").value
+    return Change(value or 0.0, "").text + ("" if share is None else f" ({Change(100 * share, ' %').text})")
+
+
 # ---- the page of several tests or days: a line for each, the worst news first, and the way to its own page
 
 
@@ -232,18 +308,17 @@ _PARTS: dict[str, tuple[Callable[[Figures], Iterable[str]], str]] = {
     "headline": (story.headline, "headline"),
     "answer": (_of_answer, "page notebook"),
     "also": (lambda it: _also(it.drawn), "page"),
-    "turned": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[:MOST_TURNED], "page notebook"),
-    "turned_too": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name)[MOST_TURNED:], "notebook"),
+    "turned": (lambda it: beside.sentences_of_reversals(it.found, it.primary_name), "page notebook"),
     "verdict": (_verdict, "terminal record"),
     "outlook": (lambda it: [Fact(x, topic="won" * story.answer(it).won) for x in it.outlook], "page terminal record"),
     "period": (lambda it: verdict.sentences_of_period(it.days), "terminal record"),
     "order": (lambda it: beside.sentences_of_order(it.compared, it.metrics), "page"),
-    "margins": (lambda it: [*filter(None, map(beside.sentence_of_margin, it.compared))][:MOST_MARGINS], "page"),
+    "margins": (lambda it: beside.sentences_of_margins(it.compared), "page"),
     "bad": (lambda it: [check for check in trust.checks(it) if check.level in ("fail", "warn")], "page notebook"),
     "fine": (lambda it: [check for check in trust.checks(it) if check.level in ("ok", "none")], "page"),
     "left_out": (trust.left_out, "notebook"),
     "no_course": (lambda it: it.no_course and [it.no_course], "page"),
-    "over_time": (lambda it: sentences_over_time(it.over_time, it.metrics, it.primary), "page"),
+    "over_time": (lambda it: over_time.sentences_over_time(it.over_time, it.metrics, it.primary), "page"),
     "labels": (trust.of_labels, "terminal notebook"),
     "segments": (lambda it: sentences_of_segments(it.comparisons, it.primary), "terminal page"),
     "notes": (lambda it: console.accounting(it.record) if it.record else (), "terminal"),

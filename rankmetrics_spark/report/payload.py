@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date as date_of, timedelta
+from math import isfinite
+from operator import itemgetter
 from typing import Any
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch
-from rankmetrics_spark.report import assets, beside, story
+from rankmetrics_spark.report import assets, story
 from rankmetrics_spark.report.figures import STEPS, Figures, over_lists
 from rankmetrics_spark.words import STATES, UNITS, p_text, percent, worded
 
@@ -31,7 +33,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     experiments, metrics = figures.experiments, _metrics(figures)
     names = {each.segment for rows in (part.averages, part.found, on_map) for each in rows}
     segments = sorted(names, key=lambda name: (name != sch.EVERYONE, name))
-    index = {sch.EXPERIMENT: _places(experiments), sch.SEGMENT: _places(segments)}
+    index = {sch.EXPERIMENT: figures.places, sch.SEGMENT: _places(segments)}
     index |= {sch.BASELINE: index[sch.EXPERIMENT], sch.METRIC: _places(metric["name"] for metric in metrics)}
     confidence = {*(mean.confidence for mean in part.averages), *(found.confidence for found in part.found)}
     p_texts = [None if found.p_adjusted is None else p_text(found.p_adjusted, found.level) for found in part.found]
@@ -41,10 +43,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "experiments": experiments,
         "baselines": [index[sch.BASELINE][name] for name in figures.baselines if name in index[sch.BASELINE]],
         "letters": [figures.letters.get(name, "") for name in experiments],
-        "beaten": [
-            [beside.raised(figures.losers[metric["name"]].get(name, ()), figures.letters) for name in experiments]
-            for metric in metrics
-        ],
+        "beaten": [[figures.beaten.get((name, metric["name"]), "") for name in experiments] for metric in metrics],
         "leader": index[sch.EXPERIMENT].get(story.leader(figures) or "", -1),
         "segments": segments,
         "states": {name: {"word": state.word, "mark": state.mark} for name, state in STATES.items()},
@@ -83,7 +82,7 @@ def _on_map(figures: Figures) -> list[fd.Finding]:
 
 def _place_on_map(each: fd.Finding) -> sch.Row:
     """A segment and a candidate, as the map draws them."""
-    x = _rounded((each.shown_share if each.is_percentage else each.shown).value, 4)
+    x = _cell((each.shown_share if each.is_percentage else each.shown).value, 4)
     names = {sch.EXPERIMENT: each.candidate, sch.SEGMENT: each.segment, "state": each.state}
     return names | {"n": each.n_users, "x": x, "percent": int(each.is_percentage)}
 
@@ -118,12 +117,11 @@ def shortened(figures: Figures, most: int) -> Figures:
         size[mean.segment] += mean.n_users
     place = {name: at for at, (name, _) in enumerate(size.most_common())} | {sch.EVERYONE: -1}
     baseline, means = figures.only_baseline, fd.findings(figures.means)
-    order = _places(figures.experiments)
 
     def rank(each: fd.Finding) -> tuple[bool, int]:
         """The metric that decides first, then by experiment: pairs of the best before those of one of them."""
         names = {each.candidate, each.baseline or each.candidate}
-        return not figures.decides(each), max(order.get(name, len(order)) for name in names)
+        return not figures.decides(each), max(figures.places.get(name, len(figures.places)) for name in names)
 
     def first(found: Sequence[fd.Finding], is_kept: Callable[[fd.Finding], bool]) -> list[sch.Row]:
         """So many rows, those of all users first, then the metric that decides in all segments."""
@@ -163,7 +161,7 @@ def shortened(figures: Figures, most: int) -> Figures:
 KEYS = {"e": sch.EXPERIMENT, "b": sch.BASELINE, "m": sch.METRIC}
 WINS = ("wins", "ties", "losses")
 #: What ``comparisons`` holds beside the test that decides: title, how it is shown, and its column, or two bounds.
-_FURTHER: list[dict[str, Any]] = json.loads(assets.file_text("further.json"))
+_FURTHER = assets.file_text("further.json")
 #: Rows of further tests on a page.
 MOST_FURTHER = 400
 #: Rows of ``checks`` on a page: those that failed or warned first.
@@ -173,8 +171,9 @@ MOST_CHECKS = 300
 def _further(figures: Figures, index: Index) -> dict[str, Any]:
     """What the differences count, and their further tests over all users, the metric that decides first."""
     rows = [each.row for each in sorted(figures.compared, key=lambda each: not figures.decides(each))[:MOST_FURTHER]]
-    names = [name for column in _FURTHER for name in column["keys"]]
-    held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
+    further = json.loads(worded(_FURTHER))
+    names = {name for column in further for name in column["keys"]}
+    held = {name for name in names if any(_cell(row.get(name)) is not None for row in rows)}
     # Users who are in one experiment only neither win nor lose.
     held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
     # What test it is says nothing beside a test that computed nothing.
@@ -182,23 +181,13 @@ def _further(figures: Figures, index: Index) -> dict[str, Any]:
     power = next((f" ({percent(each.power)} power)" for each in figures.compared if each.power), "")
     # Means are always over users.
     units = "clusters" if any(found.cluster for found in figures.found) else str(UNITS)
-    chosen = [column for column in _FURTHER if {*column["keys"]} <= held]
-    columns = [column | {"title": worded(column["title"]).format(units=units, power=power)} for column in chosen]
+    chosen = (column for column in further if {*column["keys"]} <= held)
+    columns = [column | {"title": column["title"].format(units=units, power=power)} for column in chosen]
     shown = [name for column in columns for name in column["keys"]]
     cells = sch.columns_of(rows, (*KEYS.values(), *shown))
     keys = {short: [index[name].get(cell, -1) for cell in cells[name]] for short, name in KEYS.items()}
-    values = {name: [*map(_rounded, cells[name])] for name in shown}
+    values = {name: [_cell(cell, 6) for cell in cells[name]] for name in shown}
     return {"units": units, "furtherColumns": columns, "further": keys | values}
-
-
-def _rounded(value: Any, digits: int = 6) -> Any:
-    """A cell with as many digits as anybody reads.
-
-    >>> _rounded(1 / 3), _rounded(None), _rounded("cuped"), _rounded(1_234_567)
-    (0.333333, None, 'cuped', 1234567)
-    """
-    cell = _cell(value, None)
-    return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
 
 
 def _key(row: sch.Row) -> tuple[Any, ...]:
@@ -206,18 +195,17 @@ def _key(row: sch.Row) -> tuple[Any, ...]:
     return tuple(map(row.get, KEYS.values()))
 
 
-def _histograms(rows: Iterable[sch.Row], steps: range) -> list[sch.Row]:
+def _histograms(rows: Sequence[sch.Row], steps: range) -> list[sch.Row]:
     """One row per experiment, baseline and metric, with the users of every step.
 
     >>> row = {"experiment_id": "a", "metric": "ap", "step": 1, "low": 0.0, "high": 1.0, "users": 5}
     >>> _histograms([row, row | {"step": 0, "users": 2}], range(-1, 2))[0]["counts"]
     [0, 2, 5]
     """
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        group = groups.setdefault(_key(row), {**row, "counts": [0] * len(steps)})
-        group["counts"][row["step"] - steps.start] += row["users"]
-    return [*groups.values()]
+    names, counts = (*KEYS.values(), "low", "high"), dict[tuple[Any, ...], list[int]]()
+    for *group, step, n in zip(*sch.columns_of(rows, (*names, "step", "users")).values(), strict=True):
+        counts.setdefault(tuple(group), [0] * len(steps))[step - steps.start] += n
+    return [dict(zip(names, group, strict=True)) | {"counts": n} for group, n in counts.items()]
 
 
 def _metrics(figures: Figures) -> list[dict[str, Any]]:
@@ -235,23 +223,29 @@ def _places(names: Iterable[str]) -> dict[str, int]:
 
 
 def _table(rows: Sequence[sch.Row], index: Index, table: str, digits: int | None = None) -> dict[str, list[Any]]:
-    listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
+    """The columns of a table: names as their places, and so many digits of the numbers of segments."""
+    words = (word.partition(":") for word in assets.WORDS["page"][table].split())
+    names = {short: name or short for short, _, name in words}
+    keys = index.keys() & {*names.values()}
+    listed = [row for row in rows if all(row.get(key) in index[key] for key in keys)]
+    most = [None if row.get(sch.SEGMENT) == sch.EVERYONE else digits for row in listed]
 
-    def cell(row: sch.Row, name: str) -> Any:
-        """As it is, or that of a segment with fewer digits."""
-        value = _cell(row[name], index.get(name))
-        return value if digits is None or row.get(sch.SEGMENT) == sch.EVERYONE else _rounded(value, digits)
+    def column(name: str) -> list[Any]:
+        cells = map(itemgetter(name), listed)
+        return [*map(index[name].get, cells)] if name in keys else [*map(_cell, cells, most)]
 
-    names = (word.partition(":") for word in assets.WORDS["page"][table].split())
-    return {short: [cell(row, name or short) for row in listed] for short, _, name in names}
+    return {short: column(name) for short, name in names.items()}
 
 
-def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
-    if index is not None:
-        return index[value]
+def _cell(value: Any, digits: int | None = None) -> Any:
+    """A cell as JSON has it, with so many digits.
+
+    >>> _cell(1 / 3, 6), _cell(None), _cell("cuped"), _cell(1_234_567, 6), _cell(float("nan"))
+    (0.333333, None, 'cuped', 1234567, None)
+    """
     if isinstance(value, float):
         # JSON has neither NaN nor infinities.
-        return value if abs(value) < float("inf") else None
+        return None if not isfinite(value) else float(f"{value:.{digits}g}") if digits else value
     return value if value is None or isinstance(value, (int, list)) else str(value)
 
 

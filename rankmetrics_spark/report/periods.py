@@ -13,11 +13,8 @@ from rankmetrics_spark import comparison, config as cfg, engines as eng, finding
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import History, Pointers, unpublished
-from rankmetrics_spark.report import assets, read, trust, verdict
-from rankmetrics_spark.report.examples import examples_of
+from rankmetrics_spark.report import assets, examples, over_time, read, reruns, trust, verdict
 from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
-from rankmetrics_spark.report.over_time import left_out
-from rankmetrics_spark.report.reruns import compared_as_now, parted, record_of, record_of_date
 from rankmetrics_spark.words import about
 
 #: Rows of segments that are read of a result.
@@ -37,19 +34,18 @@ def _of_period(tables: read.SparkTables, first: str, last: str | None, date: str
         last: The last date; by default the last one that is published.
         date: The date whose run may have published the comparisons of the period; by default its last day.
     """
-    users = tables.read("user_metrics")
-    if users is None:
+    if (users := tables.read("user_metrics")) is None:
         raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
     if sch.TEST_NAME in users.columns:
         raise InputError(assets.said("tests_without_page", tables=tables))
-    published, all_records = tables.dates(), [*tables.records()]
+    published, every = tables.dates(), [*tables.records()]
     days = comparison.published_days(users, first, last or max(*published, first), "--from")
-    records = [record for day in days.dates if (record := record_of_date(all_records, day, tables.known.get(day)))]
+    records = [record for day in days.dates if (record := reruns.record_of_date(every, day, tables.known.get(day)))]
     # Each query reads the days again: serverless compute refuses to keep rows.
     state = comparison.State.of(users, days, tables.known, tables.store.days)
     of_period = replace(tables, period_users=comparison.period_rows(users, days, state=state))
     end = None if days.dates[-1] == max(published) else days.last
-    newest = read.newest_of(all_records).items()
+    newest = read.newest_of(every).items()
     history = [record for day, record in newest if days.first <= day <= (end or day)][-read.MOST_DATES :]
     return _figures(of_period, users, days, records, history, date or days.last)
 
@@ -71,8 +67,7 @@ def figures_of_output(
         InputError: Nothing is there, or the dates follow different conventions.
     """
     tables = here or read.spark_tables(spark, sink)
-    chosen = period or period_of(tables, date)
-    if not chosen:
+    if not (chosen := period or period_of(tables, date)):
         return read.figures_of(tables, date)
     by_spark = tables if isinstance(tables, read.SparkTables) else read.spark_tables(spark, sink)
     return _of_period(by_spark, *chosen, date)
@@ -123,7 +118,7 @@ def figures_of_run(spark: SparkSession, config: cfg.Config, record: sch.Row) -> 
         path = None if remote or config.sink.format != "parquet" else config.sink.path
         tables = read.local_tables(path) if path else None
         figures = read.figures_of(tables or by_spark, date, "evaluation_date")
-    return replace(figures, examples=examples_of(spark, config, figures, by_spark))
+    return replace(figures, examples=examples.examples_of(spark, config, figures, by_spark))
 
 
 @about(lambda tables, users, days, records, *_: Figures((), record=merged_record(records)).unit)
@@ -182,8 +177,8 @@ def _figures(
     if developed := _over_time(tables, users, days, section, draft):
         return replace(draft, over_time=developed)
     dates, experiments = days.dates[-read.MOST_DATES :], draft.experiments[: read.MOST_EXPERIMENTS]
-    trend, why = tables.of_all("experiment_metrics", dates, experiments), left_out(section) if draft.compared else ""
-    return replace(draft, trend=trend, no_course=why)
+    trend = tables.of_all("experiment_metrics", dates, experiments)
+    return replace(draft, trend=trend, no_course=over_time.left_out(section) if draft.compared else "")
 
 
 def outlook_of(
@@ -220,7 +215,7 @@ def notes_of_runs(records: Records, pointers: Pointers, dates: Sequence[str], se
     """
     ordered = sorted(records, key=lambda record: str(record[sch.RUN]))
     runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in dates}
-    configs = {date: config for date in dates if (config := record_of(ordered, date, runs[date]).get("config"))}
+    configs = {date: config for date in dates if (config := reruns.record_of(ordered, date, runs[date]).get("config"))}
     notes = comparison.changed_settings(configs)
     newest = configs[max(configs)].get("comparison") or {} if configs else {}
     if not newest.get("baseline") and newest.get("pairs") != "all":
@@ -244,7 +239,7 @@ def _over_time(
     where nothing is compared, and where even these pairs are too many.
     """
     pairs, size = {found.pair[::-1] for found in draft.compared}, 3 * days.length + 3
-    if not pairs or draft.primary is None or left_out(section):
+    if not pairs or draft.primary is None or over_time.left_out(section):
         return []
     earlier = [date for date in tables.dates() if date < days.first][-read.MOST_DATES :]
     date, convention = F.col(sch.DATE).cast("string"), (draft.record.get("convention") or {}).get("hash")
@@ -268,7 +263,7 @@ def _published(tables: read.SparkTables, date: str, days: cfg.Days) -> tuple[lis
     found, of_days = fd.findings(rows), (days.first, days.last, len(days.dates))
     if {(each.period_from, each.period_to, each.n_days) for each in found} != {of_days}:
         return [], ""
-    if parted(rows, tables.known)[1] or not compared_as_now(tables.known, date, days.dates):
+    if reruns.parted(rows, tables.known)[1] or not reruns.compared_as_now(tables.known, date, days.dates):
         baseline, period = shlex.quote(found[0].baseline), f"--from {days.first} --to {days.last}"
         return [], assets.said("replaced_since", baseline=baseline, period=period)
     return rows, ""

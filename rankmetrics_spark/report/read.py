@@ -1,4 +1,4 @@
-"""Figures of what earlier runs have published, read with Arrow or through a session, and of the tables of a result."""
+"""Figures of what earlier runs have published, read with Arrow or through a session, with users counted in steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, Row, SparkSession, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, findings as fd, schemas as sch, sinks
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER as POINTERS, Pointer, unpublished
-from rankmetrics_spark.report import assets, histograms, reruns, trust
-from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report import assets, reruns, trust
+from rankmetrics_spark.report.figures import STEPS, Figures
 from rankmetrics_spark.report.over_time import difference_rows
 
 
@@ -63,7 +63,7 @@ def with_users(tables: Tables, date: str, figures: Figures) -> Figures:
     ends = tables.ends(date, unbounded) if unbounded else {}
     edges = {str(metric): ends.get(str(metric), metric.definition.range) for metric in metrics}
     users = tables.users(date, edges, metrics, figures.experiments[:MOST_EXPERIMENTS])
-    changes = tables.changes(date, edges, metrics, histograms.paired_of(figures))
+    changes = tables.changes(date, edges, metrics, paired_of(figures))
     return replace(figures, users=users, user_changes=changes)
 
 
@@ -141,14 +141,15 @@ class FolderTables:
             experiment = str(sinks.experiment_of(of[0])) if of else None
             yield experiment, date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
-    def _tables(self, table: str, dates: Sequence[str], columns: Chosen, experiments: Names = None) -> Iterable[Any]:
+    def _tables(self, table: str, dates: Sequence[str], columns: Names, experiments: Names = None) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
             if experiment is None or experiments is None or experiment in experiments:
                 # Opened once: each experiment has a file of its own, and there may be thousands. PyArrow 8 closes none.
                 with open(file, "rb") as opened:
                     parquet = pq.ParquetFile(opened)
-                    if names := columns(parquet.schema_arrow.names):
+                    stored = parquet.schema_arrow.names
+                    if names := stored if columns is None else [name for name in columns if name in stored]:
                         rows = parquet.read(names)
                         parts = [(experiment, rows)] if experiment is not None else sinks.by_experiment(rows)
                         named = ((str(name), date, part) for name, part in parts)
@@ -160,7 +161,7 @@ class FolderTables:
 
     def _read(self, table: str, dates: Sequence[str], experiments: Names = None) -> Iterator[Any]:
         """The rows of each file; those of all users only where experiments are chosen."""
-        for experiment, date, rows in self._tables(table, dates, list, experiments):
+        for experiment, date, rows in self._tables(table, dates, None, experiments):
             if experiments is not None:
                 rows = rows.filter(pc.equal(rows.column(sch.SEGMENT), sch.EVERYONE))
             yield from ({**row, sch.EXPERIMENT: experiment, sch.DATE: date} for row in rows.to_pylist())
@@ -178,7 +179,7 @@ class FolderTables:
         """The rows of all users on these dates."""
         return [*self._read(table, dates, {*experiments})]
 
-    def ends(self, date: str, metrics: fd.Metrics) -> histograms.Edges:
+    def ends(self, date: str, metrics: fd.Metrics) -> Edges:
         """Lowest and highest value of users."""
         ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
@@ -189,28 +190,26 @@ class FolderTables:
     def _values(self, date: str, metrics: fd.Metrics, experiments: Names = None) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
         columns = {metric.column: str(metric) for metric in metrics}
-        chosen = lambda names: [name for name in columns if name in names]  # noqa: E731
-        for experiment, _, table in self._tables("user_metrics", [date], chosen, experiments):
+        for experiment, _, table in self._tables("user_metrics", [date], columns, experiments):
             for column in table.column_names:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
 
-    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
+    def users(self, date: str, edges: Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
         """Users per (experiment_id, metric, step)."""
         counts: dict[tuple[str, str], Any] = {}
         for experiment, name, values in self._values(date, metrics, {*experiments}):
-            counts[experiment, name] = counts.get((experiment, name), 0) + histograms.counted(values, *edges[name])
+            counts[experiment, name] = counts.get((experiment, name), 0) + counted(values, *edges[name])
         steps = ((*key, step - 1, int(n)) for key, numbers in counts.items() for step, n in enumerate(numbers) if n)
-        return [histograms.step_row(*step, edges) for step in steps]
+        return [step_row(*step, edges) for step in steps]
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> sch.Rows:
+    def changes(self, date: str, edges: Edges, metrics: fd.Metrics, pairs: Pairs) -> sch.Rows:
         """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
-        chosen = lambda present: [sch.USER, *(name for name in columns if name in present)]  # noqa: E731
-        tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
+        tables = {each: rows for each, _, rows in self._tables("user_metrics", [date], (sch.USER, *columns), names)}
         here = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for pair in here for row in histograms.change_rows(pair, tables, columns, edges)]
+        return [row for pair in here for row in change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         """The run records, oldest first."""
@@ -250,8 +249,7 @@ class SparkTables:
         return sorted({*self.known, *(str(date) for (date,) in rows)})
 
     def rows(self, table: str, date: str, most: int) -> sch.Rows:
-        of_date = self.of_date(table, date)
-        if of_date is None:
+        if (of_date := self.of_date(table, date)) is None:
             return []
         of_segment = F.col(sch.SEGMENT) != sch.EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
@@ -278,8 +276,7 @@ class SparkTables:
 
     def of_all(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> sch.Rows:
         """The rows of all users on these dates."""
-        table = self.read(name)
-        if table is None:
+        if (table := self.read(name)) is None:
             return []
         is_chosen = F.col(sch.DATE).isin([*dates]) & F.col(sch.EXPERIMENT).isin([*experiments])
         rows = table.where((F.col(sch.SEGMENT) == sch.EVERYONE) & is_chosen)
@@ -291,7 +288,7 @@ class SparkTables:
         users = self.of_date("user_metrics", date)
         return users, [metric for metric in metrics if users is not None and metric.column in users.columns]
 
-    def ends(self, date: str, metrics: fd.Metrics) -> histograms.Edges:
+    def ends(self, date: str, metrics: fd.Metrics) -> Edges:
         users, stored = self._users(date, metrics)
         if not stored:
             return {}
@@ -299,27 +296,29 @@ class SparkTables:
         pairs = zip(stored, ends, ends, strict=True)
         return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
 
-    def users(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
+    def users(self, date: str, edges: Edges, metrics: fd.Metrics, experiments: Sequence[str]) -> sch.Rows:
         users, stored = self._users(date, metrics)
         if not stored:
             return []
-        steps = {str(each): histograms.step_column(each.column, *edges[str(each)]) for each in stored}
-        return histograms.step_rows(users.where(F.col(sch.EXPERIMENT).isin([*experiments])), steps, edges, first=-1)
+        steps = {str(each): step_column(each.column, *edges[str(each)]) for each in stored}
+        return step_rows(users.where(F.col(sch.EXPERIMENT).isin([*experiments])), steps, edges, first=-1)
 
-    def changes(self, date: str, edges: histograms.Edges, metrics: fd.Metrics, pairs: histograms.Pairs) -> sch.Rows:
+    def changes(self, date: str, edges: Edges, metrics: fd.Metrics, pairs: Pairs) -> sch.Rows:
         users, stored = self._users(date, metrics)
         of_baseline = fd.grouped(pairs if stored else (), lambda pair: pair[1]).items()
         sides = ((baseline, [experiment for experiment, _ in some]) for baseline, some in of_baseline)
-        return [row for side in sides for row in histograms.changes_between(users, *side, stored, edges)]
+        return [row for side in sides for row in changes_between(users, *side, stored, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(sinks.run_records(self.store))]
 
 
-#: Experiments; None = all.
+#: Metric -> lowest and highest value of its steps.
+Edges = Mapping[str, tuple[float, float]]
+#: Experiment and baseline.
+Pairs = Sequence[tuple[str, str]]
+#: Experiments, or columns; None = all.
 Names = Collection[str] | None
-#: Names of columns -> those that are read.
-Chosen = Callable[[Sequence[str]], list[str]]
 
 #: Rows of segments that are read at most, and rows of a history; the page shows fewer.
 MOST_ROWS = 20_000
@@ -336,3 +335,97 @@ def everyone_and_largest(rows: sch.Rows, most: int) -> sch.Rows:
     """All rows of all users, the surest first, then at most so many of segments, the largest first."""
     parts = fd.grouped(sorted(rows, key=fd.surest_first), sch.is_of_segment)
     return [*parts.get(False, ()), *sorted(parts.get(True, ()), key=itemgetter(sch.N_USERS), reverse=True)[:most]]
+
+
+# ---- users counted in steps of a metric: by their value, and by how much it changes between two experiments
+
+#: Pairs of experiments whose users are compared one by one.
+MOST_PAIRED = 12
+
+
+def paired_of(figures: Figures) -> list[tuple[str, str]]:
+    """The pairs (experiment, baseline) that the same users see, those of the better experiments first."""
+    pairs = {found.pair for found in figures.compared if found.design == "paired"}
+    place = figures.places
+    return sorted(pairs, key=lambda pair: [place.get(name, len(place)) for name in pair])[:MOST_PAIRED]
+
+
+def counted(values: Any, low: float, high: float) -> Any:
+    """(STEPS + 1,) users at the lowest value, and in each step up to and with its upper edge.
+
+    >>> counted(np.array([0.0, 0.05, 0.051, 1.0]), 0.0, 1.0).tolist()[:3]
+    [1, 1, 1]
+    """
+    steps = np.ceil(np.round((values - low) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
+    return np.bincount(np.clip(steps, 0, STEPS), minlength=STEPS + 1)
+
+
+def change_steps(values: Any, low: float, high: float) -> tuple[Any, Any]:
+    """The steps of changes, and how many there are of each: 0 = no change, 1 = a rise of up to one step.
+
+    >>> [part.tolist() for part in change_steps(np.array([0.0, 0.05, -0.051, 0.04]), 0.0, 1.0)]
+    [[-2, 0, 1], [1, 1, 2]]
+    """
+    sizes = np.ceil(np.round(np.abs(values) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
+    steps = np.where(values == 0, 0, np.sign(values) * np.clip(sizes, 1, STEPS))
+    return np.unique(steps.astype(np.int64), return_counts=True)
+
+
+def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
+    low, high = edges[metric]
+    return {sch.EXPERIMENT: experiment, sch.METRIC: metric, "step": step, "low": low, "high": high, "users": users}
+
+
+def change_rows(pair: tuple[str, str], tables: Mapping[str, Any], columns: Mapping[str, str], edges: Edges) -> sch.Rows:
+    """Users per metric and step who are in both Arrow tables of a pair, by the change of their value.
+
+    Args:
+        pair: Experiment and baseline.
+        tables: Experiment -> its users.
+        columns: Column of a metric -> its name.
+        edges: Where the steps of each metric begin and end.
+    """
+    experiment, baseline = pair
+    mine, theirs = tables[experiment], tables[baseline]
+    partners = theirs.take(pc.index_in(mine[sch.USER], value_set=theirs[sch.USER].combine_chunks()))
+    rows = []
+    for column in sorted({*mine.column_names} & {*theirs.column_names} & {*columns}):
+        name, (low, high) = columns[column], edges[columns[column]]
+        values = pc.subtract(mine[column], partners[column]).drop_null().to_numpy()
+        steps, sizes = change_steps(values[np.isfinite(values)], low, high)
+        for step, n in zip(steps, sizes, strict=True):
+            rows.append({**step_row(experiment, name, int(step), int(n), edges), sch.BASELINE: baseline})
+    return rows
+
+
+def step_column(column: str, low: float, high: float) -> Column:
+    """The step of a user's value, as ``counted`` has it."""
+    step = F.ceil(F.round((F.col(column) - low) / ((high - low) or 1.0) * STEPS, 9))
+    finite = F.col(column).isNotNull() & ~F.isnan(column) & (F.abs(column) != float("inf"))
+    return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
+
+
+def step_rows(rows: DataFrame, steps: Mapping[str, Column], edges: Edges, first: int = 0) -> sch.Rows:
+    """Users per (experiment_id, metric, step), which begin with ``first``; ``steps`` has those of each metric."""
+    parts = (F.struct(F.lit(name).alias(sch.METRIC), step.alias("step")) for name, step in steps.items())
+    known = rows.select(sch.EXPERIMENT, F.inline(F.array(*parts))).where("step IS NOT NULL")
+    groups = sorted(eng.few_rows(known.groupBy(sch.EXPERIMENT, sch.METRIC, "step").count()), key=str)
+    return [step_row(experiment, metric, first + step, n, edges) for experiment, metric, step, n in groups]
+
+
+def changes_between(
+    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: fd.Metrics, edges: Edges
+) -> sch.Rows:
+    """Users per (experiment_id, metric, step) who are also in the baseline, by the step of ``change_steps``."""
+    columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
+    theirs = users.where(F.col(sch.EXPERIMENT) == baseline).select(sch.USER, *columns)
+    both = users.where(F.col(sch.EXPERIMENT).isin([*experiments])).join(theirs, sch.USER)
+    steps = {}
+    for i, metric in enumerate(metrics):
+        low, high = edges[str(metric)]
+        change = F.col(metric.column) - F.col(f"_b{i}")
+        size = F.ceil(F.round(F.abs(change) / ((high - low) or 1.0) * STEPS, 9))
+        step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
+        finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
+        steps[str(metric)] = F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
+    return [{**row, sch.BASELINE: baseline} for row in step_rows(both, steps, edges)]

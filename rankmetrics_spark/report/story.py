@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rankmetrics_spark import findings as fd, metrics as mx, schemas as sch, words
-from rankmetrics_spark.report import trust, verdict
-from rankmetrics_spark.report.beside import beaten_text, but, but_of_all, lost_guardrails, sentence_of_best
+from rankmetrics_spark.report import beside, trust, verdict
 from rankmetrics_spark.report.figures import Figures, once
 
 
@@ -147,7 +146,7 @@ def cards(figures: Figures) -> list[Card]:
         (top, n), *rest = ((state.word, states.count(name)) for name, state in words.STATES.items() if name in states)
         of = f"{n} of {len(pair)} metrics" if len(pair) > 1 else "the only metric"
         others = ", ".join([f"{top} on {of}", *(f"{word} on {n}" for word, n in rest)])
-        result.append(Card(found, None if found.doubt else found.change(in_percent), others, but(found, pair)))
+        result.append(Card(found, None if found.doubt else found.change(in_percent), others, beside.but(found, pair)))
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(words.STATES)
     return sorted(result, key=lambda card: (order.index(card.found.state), sign * card.size, *card.found.pair))
@@ -180,27 +179,27 @@ def answer(figures: Figures) -> Answer:
         return Answer((f"No verdict: {says}",), sure=(why,), level=found.trust)
     if len(figures.baselines) > 1:
         # Every pair was compared: which one is beaten by none, and beats the most?
-        ahead, could_be = _ahead(comparisons), sentence_of_best(card.found for card in comparisons)
+        ahead, could_be = _ahead(comparisons), beside.sentence_of_best(card.found for card in comparisons)
         best = (f" {could_be}.",) if could_be else ()
         if not ahead:
             n_tested = sum(card.found.state != "doubtful" for card in comparisons)
             of = "" if n_tested == len(comparisons) else f" of {len(comparisons):,}"
             says = f"{n_tested:,}{of} pairs were compared."
             return Answer(("No experiment is ahead of all others",), sure=(says, *best))
-        winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
-        losers, lost = beaten_text(ahead[winner], n_others), but_of_all(figures.compared, winner, n_others)
+        winner, others = next(iter(ahead)), len(figures.experiments) - 1
+        losers, lost = beside.beaten_text(ahead[winner], others), beside.but_of_all(figures.compared, winner, others)
         closest = closest_of(comparisons, winner)
         loser = (closest.found.winner or ("", ""))[1]
         # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
         change, value, interval = _numbers(fd.label_of(metric), closest)
         equals = sum(n == ahead[winner] for n in ahead.values()) - 1
         also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-        value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
+        value = ("The closest is " if ahead[winner] == others else "The closest of them is ", Id(loser), ". ", *value)
         sure, won = (*_chance(closest), also, *best), closest.found.state == "better"
         losers += f" on {fd.label_of(metric)}, {lost}" if lost else ""
         return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won, names_metric=bool(lost))
     open_pairs = {card.found.pair for card in comparisons if card.found.state == "open"}
-    lost = lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
+    lost = beside.lost_guardrails(found for found in figures.compared if found.pair in open_pairs)
     return _of_candidates(metric, comparisons, lost)
 
 
@@ -236,7 +235,7 @@ def leader(figures: Figures) -> str | None:
 def _of_candidates(metric: mx.Metric, results: list[Card], lost: str) -> Answer:
     """All candidates were compared with one baseline; those that are open lost some guardrails."""
     best, name = results[0], fd.label_of(metric)
-    beside = (f" on {name}; {lost}",) if lost else ()
+    also_lost = (f" on {name}; {lost}",) if lost else ()
     counts = {state: sum(card.found.state == state for card in results) for state in words.STATES}
     baseline, candidate, numbers = Id(best.found.baseline), Id(best.found.candidate), _numbers(name, best)
     if best.found.state == "better":
@@ -246,17 +245,17 @@ def _of_candidates(metric: mx.Metric, results: list[Card], lost: str) -> Answer:
         title: Words = (candidate, " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
         return Answer(title, *numbers, (*_chance(best), *also), names_metric=bool(best.but))
     if len(results) == 1 and best.found.state == "open":
-        title = ("No clear difference between ", candidate, " and ", baseline, *beside)
+        title = ("No clear difference between ", candidate, " and ", baseline, *also_lost)
         return Answer(title, *numbers, _chance(best), won=False, names_metric=bool(lost))
     if counts["worse"] == len(results):
         every: Words = (candidate, " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
         return Answer((*every, baseline), *numbers, _chance(best), won=False)
     open_card = next((card for card in results if card.found.state == "open"), best)
     sure = _chance(open_card)
-    title = ("No candidate beats ", baseline, *beside)
+    title = ("No candidate beats ", baseline, *also_lost)
     if counts["open"] == len(results):
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
-        title = (f"No clear winner yet: {text} clearly from ", baseline, *beside)
+        title = (f"No clear winner yet: {text} clearly from ", baseline, *also_lost)
     else:
         (n, says), *rest = ((n, words.STATES[state].says(n)) for state, n in counts.items() if n)
         parts = [f"{n:,} {'candidate' if n == 1 else 'candidates'} {says}", *map("{0[0]:,} {0[1]}".format, rest)]

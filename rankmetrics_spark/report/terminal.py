@@ -7,9 +7,8 @@ from string import ascii_lowercase
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark import config as cfg, metrics as mx, schemas as sch, words
-from rankmetrics_spark.findings import Finding, Metrics, Row, by_metric, findings
-from rankmetrics_spark.report import assets, beside, console, formats, overview, story, verdict
+from rankmetrics_spark import config as cfg, findings as fd, metrics as mx, schemas as sch, words
+from rankmetrics_spark.report import assets, console, formats, overview, story, verdict
 from rankmetrics_spark.report.figures import Figures, in_words, over_what, period_means
 
 #: Up to so many tests have a table each.
@@ -51,7 +50,7 @@ def explained(figures: Figures) -> list[str]:
         how = assets.WORDS["corrections"][figures.found[0].correction]
         ranges = "" if len(figures.letters) <= len(ascii_lowercase) else "; c-f is c to f"
         lines.append(f"letters behind a mean: the experiments that it is better than ({how}){ranges}")
-    of_metrics = by_metric(found for found in compared if found.period_from is not None)
+    of_metrics = fd.by_metric(found for found in compared if found.period_from is not None)
     if any(len({found.means[0] for found in of_metric}) > 1 for of_metric in of_metrics.values()):
         lines.append(assets.said("percentages", baseline=baseline))
     return [*lines, *overview.facts(figures, "terminal", "labels")]
@@ -64,7 +63,7 @@ def table(figures: Figures, metrics: Iterable[mx.Metric]) -> Table:
     def cell(name: str, metric: str, mean: Text) -> Text:
         """The mean with what was found beside it."""
         if not figures.differences:
-            marks = beside.raised(figures.losers.get(metric, {}).get(name, ()), letters)
+            marks = figures.beaten.get((name, metric))
             return mean.append(f" {marks}", style=formats.RAISED) if marks else mean
         if name == figures.only_baseline:
             return mean.append(f"{'baseline':>11}", style="dim")
@@ -104,11 +103,11 @@ def print_comparisons(result: Figures, sentences: Sequence[str], about: str = ""
     formats.print_texts(comparison_texts(result), OF_NAMES)
 
 
-def of_comparisons(rows: Sequence[Row], metrics: Metrics = ()) -> Figures:
+def of_comparisons(rows: Sequence[fd.Row], metrics: fd.Metrics = ()) -> Figures:
     """The figures of comparisons alone: their means are those of the rows."""
     means = [
         {sch.EXPERIMENT: side.name, sch.SEGMENT: each.segment, sch.METRIC: each.metric, "mean": side.mean}
-        for each in findings(rows)
+        for each in fd.findings(rows)
         for side in each.sides
     ]
     return Figures(means, rows, order=[*map(str, metrics)])
@@ -124,7 +123,7 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
     texts = []
     names, measured = [*result.best_first], [*map(str, result.metrics)]
 
-    def place(found: Finding) -> tuple[object, ...]:
+    def place(found: fd.Finding) -> tuple[object, ...]:
         """As ``evaluate`` prints them: the best experiment first, metrics in the order of the run."""
         of = [names.index(name) if name in names else len(names) for name in (found.candidate, found.baseline)]
         return not found.is_of_all, found.segment, *of, measured.index(found.metric)
@@ -151,7 +150,7 @@ def comparison_texts(result: Figures) -> list[dict[str, str]]:
     return texts
 
 
-def print_not_published(record: Row, metrics: Metrics) -> None:
+def print_not_published(record: fd.Row, metrics: fd.Metrics) -> None:
     """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
     means, compared = record.get("means") or (), record.get("comparisons") or ()
     formats.print_sentence("Not published: a gate failed, or the split is off. These are the numbers of the run.")
@@ -191,9 +190,9 @@ class Compared:
 
     date: str
     dates: int
-    rows: Sequence[Row]
-    more: Mapping[str, Sequence[Row]] = field(default_factory=dict)
-    metrics: Metrics = ()
+    rows: Sequence[fd.Row]
+    more: Mapping[str, Sequence[fd.Row]] = field(default_factory=dict)
+    metrics: fd.Metrics = ()
     days: cfg.Days | None = None
     outlook: Sequence[str] = ()
 

@@ -34,7 +34,6 @@ GATES = _NAMES["Gates"]
 #: Name of a check -> its title; every other name is that of a rate.
 _TITLES = {name: title for title, names in _NAMES.items() for name in names}
 _UNKNOWN = "There is none, so the rows that came in are not known."
-_ASK_UNJUDGED = assets.said("ask_unjudged")
 _NOT_PUBLISHED = "There is none: these numbers were not published by a run."
 _MOST_SENTENCES = 6
 #: What is compared of users whom people judged and of the others, beside the machine's values.
@@ -75,7 +74,7 @@ def checks(figures: Figures) -> list[Fact]:
         elif sch.NOT_CHECKED in group:
             lines.append(Fact(_words(title, [*group[sch.NOT_CHECKED]]), "none", title))
     if any(line.topic == "Judged items" and line.level in _BAD for line in lines):
-        lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(_ASK_UNJUDGED, "none", "Unjudged items")]
+        lines += figures.unjudged[:_MOST_SENTENCES] or [Fact(assets.said("ask_unjudged"), "none", "Unjudged items")]
     if look := look_of(figures):
         said = verdict.sentences_of_looks(figures.compared)
         if not said or any(found.looks for found in figures.compared):
@@ -171,7 +170,7 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
     limit, one, unit = (FEW_CLUSTERS, people.one, people.unit) if few_clusters else (FEW_USERS, UNIT, UNITS)
     counts = people.units if few_clusters else people.users
     small = sorted((n, name) for name, n in counts.items() if n < limit)
-    lead = ""
+    lead, everyone = "", people.text if counts else ""
     if small:
         n, name = small[0]
         few = f"1 {one}, too few for an interval" if n == 1 else f"only {n:,} {unit}, so intervals are rough"
@@ -179,10 +178,11 @@ def _users(figures: Figures) -> Iterator[sch.Check]:
         others = f"; {more} fewer than {limit}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
     for name, n in counts.items():
-        yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + people.text, name)
+        yield _at_least("n_users", float(n), float(limit), (lead if n < limit else "") + everyone, name)
     if people.users:
         yield from _without_relevant(figures)
-    for found in sorted(figures.compared, key=lambda it: (sch.OTHERS_LEFT_OUT not in it.why, not figures.decides(it))):
+    first = figures.primary_name
+    for found in sorted(figures.compared, key=lambda it: (sch.OTHERS_LEFT_OUT not in it.why, it.metric != first)):
         # Once for an experiment: the metrics of a run leave out the same users, or nearly so.
         p, names = found.p_share_with_value, [name for name in found.pair[::-1] if name not in told]
         if sch.OTHERS_LEFT_OUT in found.why:
@@ -234,7 +234,7 @@ def _without_relevant(figures: Figures) -> Iterator[sch.Check]:
         shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
         of, effect = str(UNITS), f"; {_COUNTED[rule]}" if rule in _COUNTED else ""
         metric, first = figures.primary, figures.experiments[0]
-        known = (mean for mean in figures.everyone if figures.decides(mean) and mean.experiment_id == first)
+        known = (mean for mean in figures.everyone if mean.experiment_id == first and figures.decides(mean))
         mean, others = next(((each.mean, each.mean_with_relevant) for each in known), (None, None))
         if effect and metric and mean is not None and others is not None and mean != others:
             effect += f" (without them {fd.label_of(metric)} of {first} is {others:.3f} instead of {mean:.3f})"

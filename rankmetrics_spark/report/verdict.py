@@ -56,7 +56,7 @@ def verdict_of(rows: Sequence[fd.Row], metrics: fd.Metrics = (), more: int = 0) 
         lines.append(Fact(text, each.trust, topic, brief=brief, withheld=withheld))
         lines += [Fact(line, "warn", LIMITS) for line in turned.get((*pair, each.metric), {}).values()]
     means = units_of_means([each for each in in_order if each.metric == in_order[0].metric])
-    margins = [*filter(None, map(beside.sentence_of_margin, in_order))][:MOST_SENTENCES]
+    margins = beside.sentences_of_margins(in_order)
     of_primary = (each for each in in_order if each.metric in primary)
     diluted = [*dict.fromkeys(filter(None, map(beside.sentence_of_dilution, of_primary)))][:MOST_SENTENCES]
     wide = [Fact(WIDENED, brief="")] if any(each.is_widened for each in said) else []
@@ -154,20 +154,17 @@ def sentences_of_looks(found: Sequence[fd.Finding]) -> list[str]:
     lines = []
     by_look = sorted(found, key=lambda each: each.look or 1)
     single = {each.pair: each.look or 1 for each in by_look if each.looks is None}
-    most = max(single.values(), default=1)
-    if most > 1:
+    if (most := max(single.values(), default=1)) > 1:
         pairs = [pair for pair, look in single.items() if look == most]
         where = "" if len(pairs) == len(single) else f" at {pairs[0][0]} against {pairs[0][1]}"
         who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
         dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
         lines.append(assets.said("earlier_looks", most=most, where=where, who=who, dates=dates))
     over_looks = [each for each in found if each.looks is not None]
-    apart = max((each.look or 1 for each in over_looks if each.period_from is None), default=1)
-    if apart > 1:
+    if (apart := max((each.look or 1 for each in over_looks if each.period_from is None), default=1)) > 1:
         lines.append(assets.said("looks_without_period", apart=apart))
     planned = (each.n_days or 1 for each in over_looks if each.looks != "any" and each.p_sequential is not None)
-    days = max(planned, default=1)
-    if days > 1:
+    if (days := max(planned, default=1)) > 1:
         lines.append(assets.said("returning_users", days=days))
     return lines
 

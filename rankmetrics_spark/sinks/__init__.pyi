@@ -23,12 +23,10 @@ from .reading import dated as dated
 from .reading import live_files as live_files
 from .reading import pointers_of as pointers_of
 from .reading import settled as settled
-from .seals import newest_date as newest_date
 from .stores import altered as altered
 from .stores import check_row_counts as check_row_counts
 from .stores import earlier_quality as earlier_quality
 from .stores import entry_of as entry_of
-from .stores import partitions_for as partitions_for
 from .stores import plan_texts as plan_texts
 from .stores import previous_quality as previous_quality
 from .stores import publish as publish
@@ -41,3 +39,4 @@ from .stores import run_records as run_records
 from .stores import store_of as store_of
 from .stores import unreadable_pointers as unreadable_pointers
 from .swapping import experiment_of as experiment_of
+from .swapping import newest_date as newest_date

@@ -9,7 +9,7 @@ from typing import Any
 
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, record_path
 from rankmetrics_spark.schemas import SMALL_TABLES
-from rankmetrics_spark.sinks import files as fl, partitions, seals, swapping as sw
+from rankmetrics_spark.sinks import files as fl, partitions, swapping as sw
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def _write(files: fl.Files, pointer: Pointer, runs: Sequence[Erased], run: str) 
     """Stage the records with the digests of the new files, then write the pointer with those of the records."""
     after = [replace(each.after, merged=run) for each in runs if each.after.experiments]
     new = replace(pointer, entries=tuple(after), sequence=pointer.sequence + 1)
-    digests, sealed = seals.digests(files, new, run), {}
+    digests, sealed = sw.digests(files, new, run), {}
     for each in runs:
-        text = partitions.as_json({**each.record, seals.FILES: digests}) + "\n"
+        text = partitions.as_json({**each.record, sw.FILES: digests}) + "\n"
         files.write(f"{fl.STAGING}/{run}/{record_path(each.before.run_id)}", text)
         sealed[each.before.run_id] = hashlib.sha256(text.encode("utf-8")).hexdigest()
     if after:

@@ -38,6 +38,8 @@ FEW_ROWS = 32
 _CHUNK = 1 << 20
 #: Requests that an object store gets at the same time.
 THREADS = 16
+#: Tables that are written at the same time; PyArrow leaves Python's lock while it writes.
+WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,11 @@ class Files:
 
         self._with_folder(path.rpartition("/")[0], write)
 
+    def write_tables(self, tables: Mapping[str, Any]) -> None:
+        """Write tables as Parquet files, several at a time."""
+        with ThreadPoolExecutor(WRITERS) as pool:
+            [*pool.map(self.write_table, tables, tables.values())]
+
     def read_table(self, path: str) -> pa.Table:
         """The rows of a Parquet file, without the columns of its folders."""
         # Not ``pq.read_table``: it takes five times as long for a few rows.
@@ -146,7 +153,14 @@ class Files:
             return ""
         return digest.hexdigest()
 
-    def rows_in(self, path: str) -> int:
+    def read_tables(self, folder: str, most: int) -> list[pa.Table] | None:
+        """The rows of the Parquet files in a folder; None if the footers of the files count more than ``most``."""
+        paths = [path for path in self.files(folder) if path.endswith(".parquet")]
+        if sum(map(self._rows_in, paths)) > most:
+            return None
+        return [pq.read_table(self.at(path), filesystem=self.system) for path in paths]
+
+    def _rows_in(self, path: str) -> int:
         """The rows that the footer of a Parquet file counts; PyArrow 8 reads it from an open file only."""
         with self.system.open_input_file(self.at(path)) as file:
             return int(pq.read_metadata(file).num_rows)

@@ -17,7 +17,7 @@ from rankmetrics_spark.engines import engine_of, few_rows, spark_path, written_a
 from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, Pointers, record_path, refused_folder
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, OF_DATES, PARTITION, SMALL_TABLES, quoted
-from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, seals, sql_tables, swapping
+from rankmetrics_spark.sinks import erasing, files as fl, partitions as pt, reading, sql_tables, swapping
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease, ways
 
 
@@ -166,11 +166,12 @@ class Folder(pt.Store):
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record as JSON to ``runs``; return its path. That of a run that has published is sealed."""
         reach, of_run, done = self._reach, (str(record[DATE]), self.run_id), record.get("outcome") == "done"
-        path = self._write_record({**record, seals.FILES: reach.do(seals.hashes, *of_run, done)} if reach else record)
+        of_files = {swapping.FILES: reach.do(swapping.hashes, *of_run, done)} if reach else {}
+        path = self._write_record({**record, **of_files})
         self._open_record = False
         with suppress(Exception):  # published and on record; whoever verifies is told that there is no seal
             if reach and done:
-                reach.do(seals.seal, *of_run)
+                reach.do(swapping.seal, *of_run)
         return path
 
     def _write_record(self, record: Mapping[str, Any]) -> str:
@@ -192,7 +193,7 @@ class Folder(pt.Store):
     def altered(self, date: str) -> tuple[list[str], list[str]]:
         """What of a date is not as it was published, and what no digest covers: sentences."""
         reach = self._reach or fl.likely_reach(self.spark, self.path, self.settings)
-        found, uncovered = reach.do(seals.altered, date) if reach else ([], ["only the engine reaches the files"])
+        found, uncovered = reach.do(swapping.altered, date) if reach else ([], ["only the engine reaches the files"])
         return found, uncovered + ["Delta tables have versions, no digests of files"] * (not self.files_name_runs)
 
     def pointers(self) -> dict[str, Pointer]:

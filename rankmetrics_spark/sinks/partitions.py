@@ -3,14 +3,13 @@
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date as day
+from functools import cached_property
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import engines as eng, schemas as sch
@@ -20,8 +19,6 @@ from rankmetrics_spark.sinks.files import Files, of_disk
 #: Columns of the list of files: experiment, name, rows, and the sum of one column.
 MANIFEST = f"{sch.EXPERIMENT} string, file string, n bigint, total bigint"
 _MANIFEST = pa.schema({sch.EXPERIMENT: pa.string(), "file": pa.string(), "n": pa.int64(), "total": pa.int64()})
-#: Files that are written at the same time; PyArrow leaves Python's lock while it writes.
-WRITERS = 4
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,8 @@ class Split:
 
     def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: rows that are sorted by experiment -> files; yields the list of files."""
-        for experiment, table in _pieces(batches):
-            file = self.write(experiment, table)
+        for piece in _pieces(batches):
+            (file,) = self.write([piece])
             row = {sch.EXPERIMENT: file.experiment, "file": file.name, "n": file.rows, "total": file.total}
             yield pa.RecordBatch.from_pylist([row], _MANIFEST)
 
@@ -71,11 +68,8 @@ class Split:
 
         None if the footers of its files count more than ``most`` rows.
         """
-        system, root = self.files.system, self.files.root
-        paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
-        if sum(map(self.files.rows_in, paths)) > most:
+        if (read := self.files.read_tables(folder, most)) is None:
             return None
-        read = (pq.read_table(f"{root}/{path}", filesystem=system) for path in paths)
         tables = [table for table in read if table.num_rows]
         if not tables:
             return [], None
@@ -83,20 +77,22 @@ class Split:
         order = pc.sort_indices(table, sort_keys=[(sch.EXPERIMENT, "ascending"), (sort, "ascending")])
         table = table.take(order).combine_chunks()
         if self.whole:
-            name = self.write(None, table).name
-            return [StagedFile(experiment, name, len(rows)) for experiment, rows in by_experiment(table)], table
-        with ThreadPoolExecutor(WRITERS) as pool:
-            return list(pool.map(lambda piece: self.write(*piece), by_experiment(table))), table
+            (file,) = self.write([(None, table)])
+            return [StagedFile(experiment, file.name, len(rows)) for experiment, rows in by_experiment(table)], table
+        return self.write(by_experiment(table)), table
 
-    def write(self, experiment: str | None, table: pa.Table) -> StagedFile:
-        """Write rows as one file; its partition keys are in its path, not in it."""
-        # All 128 bits: with 32, two of 10,000 files have the same name once in a hundred runs.
-        name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
-        path = f"{self.folder}/{name}"
-        columns = [c for c in table.column_names if c not in (sch.EXPERIMENT, sch.DATE, eng.ORDER)]
-        self.files.write_table(path, table.select(columns + [sch.EXPERIMENT] * self.whole))
-        total = pc.sum(table[self.total]).as_py() if self.total else 0
-        return StagedFile(experiment, name, table.num_rows, int(total or 0))
+    def write(self, pieces: Iterable[tuple[str | None, pa.Table]]) -> list[StagedFile]:
+        """Write the rows of each experiment as a file; its partition keys are in its path, not in it."""
+        tables, staged = dict[str, pa.Table](), list[StagedFile]()
+        for experiment, table in pieces:
+            # All 128 bits: with 32, two of 10,000 files have the same name once in a hundred runs.
+            name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
+            columns = [c for c in table.column_names if c not in (sch.EXPERIMENT, sch.DATE, eng.ORDER)]
+            tables[f"{self.folder}/{name}"] = table.select(columns + [sch.EXPERIMENT] * self.whole)
+            total = pc.sum(table[self.total]).as_py() if self.total else 0
+            staged.append(StagedFile(experiment, name, table.num_rows, int(total or 0)))
+        self.files.write_tables(tables)
+        return staged
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
@@ -150,7 +146,7 @@ class Partitions:
     most: int = 1
     few: bool = True
 
-    @property
+    @cached_property
     def experiments(self) -> list[str | None]:
         """All experiments as they are stored: a partition value cannot be empty, so "" is stored as null."""
         return list(dict.fromkeys(name or None for name in (*self.filled, *self.emptied)))
@@ -216,7 +212,7 @@ class Written:
             totals[file.experiment] += file.total
         return cls(table, rows, partitions, tuple(files), dict(counts), dict(totals))
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Number of rows."""
         return sum(self.counts.values())

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, schemas as sch
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointers, newest, parse, refused_folder, run_in_name
+from rankmetrics_spark.pointers import FOLDER, REFUSED, WITHOUT_ID, Pointers, newest, parse, refused_folder
 from rankmetrics_spark.sinks import claims, files as fl, folders, partitions as pt, sql_tables, swapping
 
 #: Date -> the files of its partitions, in all tables.
@@ -113,7 +113,7 @@ class Output:
         """The files of a date that do not count: where its pointer names others, or, without one, those of runs."""
         id_of = swapping.ids_of(self.pointers[date]) if date in self.pointers else lambda path: WITHOUT_ID
         named = [(entry, self.relative(entry)) for entry in self.stored.get(date, [])]
-        return [entry for entry, path in named if run_in_name(path) != id_of(path)]
+        return [entry for entry, path in named if swapping.run_in_name(path) != id_of(path)]
 
 
 def old_dates(pointers: Pointers, keep: int) -> tuple[dict[str, str], str]:

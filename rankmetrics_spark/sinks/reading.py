@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F, types as T
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err, schemas as sch
-from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest, run_in_name
+from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, Pointers, newest
 from rankmetrics_spark.sinks import files as fl, partitions, swapping
 
 
@@ -146,7 +146,7 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, p
     """The rows of the files that carry an id."""
     if eng.engine_of(spark) == "sail":
         disk = fl.of_disk(path)
-        files = [name for name in partition_files(disk) if run_in_name(name) == file_id] if disk else []
+        files = [name for name in partition_files(disk) if swapping.run_in_name(name) == file_id] if disk else []
         rows = rows_of(spark, disk, files, schema) if disk else None
         return spark.createDataFrame([], schema) if rows is None else rows
     rows = with_schema(spark, path, schema, paths)
@@ -284,8 +284,8 @@ def live_files(table: fl.Files, pointers: Pointers, is_wanted: Callable[[str], b
                 date = day.partition("=")[2]
                 if is_wanted(date):
                     run = runs[date].get(swapping.experiment_of(folder)) if date in runs else WITHOUT_ID
-                    paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
+                    paths += [path for path in table.files(f"{folder}/{day}") if swapping.run_in_name(path) == run]
         elif folder.startswith(f"{sch.DATE}=") and is_wanted(date := folder.partition("=")[2]) and date in pointers:
             run = runs[date].get(None) if name in sch.OF_DATES else pointers[date].by_date
-            paths += [path for path in table.files(folder) if run_in_name(path) == run]
+            paths += [path for path in table.files(folder) if swapping.run_in_name(path) == run]
     return paths

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from rankmetrics_spark import config as cfg, engines as eng, errors as err
-from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointers, is_sealed, parse, unit_in
+from rankmetrics_spark.pointers import FOLDER, REFUSED, REGISTERED, Entry, Pointer, Pointers, is_sealed, parse, unit_in
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, NULL_PARTITION, OF_DATES, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import files, partitions as pt, reading, sql_tables, swapping
 from rankmetrics_spark.sinks.folders import DeltaFolder, Folder, ParquetFolder
@@ -69,18 +69,6 @@ def entry_of(entry: Entry, written: Sequence[pt.Written], partitions: pt.Partiti
     return replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
 
 
-def partitions_for(date: str, counts: Counts, filled: str, most: int = 1, few: bool = True) -> pt.Partitions:
-    """The partitions of a table that a run replaces: all its experiments on its date.
-
-    >>> counts = {"a": {"lists": 3, "quarantined": 0}, "b": {"lists": 0, "quarantined": 7}}
-    >>> partitions_for("2026-11-21", counts, "lists")
-    Partitions(date='2026-11-21', filled=['a'], emptied=['b'], most=1, few=True)
-    """
-    with_rows = [experiment for experiment, count in counts.items() if count[filled]]
-    without = [experiment for experiment, count in counts.items() if not count[filled]]
-    return pt.Partitions(date, with_rows, without, most, few)
-
-
 def refuse_names(store: pt.Store, experiments: Iterable[str | None]) -> None:
     """Refuse names of experiments that no partition can have."""
     for name in experiments:
@@ -101,9 +89,11 @@ def refuse_other_date(store: pt.Store, date: str, name: str, digest: str) -> Non
         raise _other_convention(store, (names[0], pointer.entries[0].convention["name"]), date, name)
 
 
-def refuse_other_convention(store: pt.Store, partitions: pt.Partitions, name: str, digest: str) -> None:
+def refuse_other_convention(
+    store: pt.Store, pointer: Pointer | None, partitions: pt.Partitions, name: str, digest: str
+) -> None:
     """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning."""
-    pointer, experiments = store.pointer(partitions.date), set(partitions.experiments)
+    experiments = set(partitions.experiments)
     for entry in pointer.entries if pointer else ():
         shared = [experiment for experiment in entry.experiments if experiment in experiments]
         if shared and entry.convention["hash"] != digest:
@@ -119,17 +109,18 @@ def _other_convention(store: pt.Store, existing: tuple[str | None, str], date: s
 def check_row_counts(users: pt.Written, averages: pt.Written, quarantine: pt.Written, counts: Counts) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
     compared: list[Check] = []
+    judged_lists, with_means = f"lists of {UNITS} with judgements", f"{UNITS} with averages"
     for name, count in counts.items():
         key = name or None
         n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
         # "" and null share a partition.
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
-        lists = f"lists of {UNITS} with judgements" if count["lists_outside"] else "lists"
+        lists = judged_lists if count["lists_outside"] else "lists"
         checks = (
             ("books_lists", lists, count["lists"] - count["lists_outside"], users.totals.get(key, 0)),
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
-            ("books_means", f"{UNITS} with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
+            ("books_means", with_means, n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
         for check, noun, n_input, n_tables in checks:
             sentence = f"experiment '{name}' has {n_input} {noun} in the input and {n_tables} in the tables"

@@ -5,9 +5,10 @@ files first and plain values otherwise, so that a task of Spark can run them if 
 Each can be repeated.
 """
 
+import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -21,8 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileInfo
 
+from rankmetrics_spark import pointers
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.pointers import FOLDER, Entry, Pointer, newest, record_path, run_in_name, sealed
+from rankmetrics_spark.pointers import FOLDER, PLAN, RUN_ID, WITHOUT_ID, Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, OF_DATES, SMALL_TABLES, USER_STATES
 from rankmetrics_spark.sinks import claims, partitions as pt
 from rankmetrics_spark.sinks.files import STAGING, Files, as_record
@@ -91,6 +93,20 @@ def is_of_run(path: str) -> bool:
     """Whether all rows of a file are of one run: not those of a small table that has one file of all experiments."""
     table, folder = path.split("/")[:2]
     return table in OF_DATES or folder.startswith(f"{EXPERIMENT}=")
+
+
+def run_in_name(path: str) -> str:
+    """The id of the run that wrote a file; empty for a file of Spark's own writer.
+
+    The folders say nothing: an experiment may have a name such as ``model-20261121T120000-deadbeef``.
+
+    >>> run_in_name("part-0-20261122T010203-0a1b2c3d-7.parquet"), run_in_name("part-00000-6f1c.c000.snappy.parquet")
+    ('20261122T010203-0a1b2c3d', '')
+    >>> run_in_name("user_metrics/experiment_id=m-20261121T120000-deadbeef/part-00000-6f1c.c000.snappy.parquet")
+    ''
+    """
+    match = re.search(RUN_ID, path.rpartition("/")[2])
+    return match[0] if match else WITHOUT_ID
 
 
 def swap(files: Files, change: Swap) -> None:
@@ -259,7 +275,7 @@ def write_pointer(files: Files, pointer: Pointer) -> None:
 
 def pointer_of(files: Files, date: str) -> Pointer | None:
     """The pointer of a date, or None."""
-    return newest([files.read(path) for path in _pointer_paths(date)[: 2 if files.renames else 1]]).get(date)
+    return pointers.newest(files.for_each(files.read, _pointer_paths(date)[: 2 if files.renames else 1])).get(date)
 
 
 def _pointer_paths(date: str) -> tuple[str, str]:
@@ -292,13 +308,13 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
             if own not in {current, *living} and run in (own, current):
                 outdated.append(path)
         remove(files, outdated)
-    record = as_record(files.read(record_path(run)))
+    record = as_record(files.read(pointers.record_path(run)))
     if record.get("outcome") in ("running", "publishing"):
         pointer = pointer_of(files, str(record.get(DATE)))
         published = pointer is not None and run in pointer.run_of().values()
         record["outcome"] = "done" if published else "killed"
-        files.write(record_path(run), sealed(record, indent=2) + "\n")
-    drafts = files.drafts(record_path(run))
+        files.write(pointers.record_path(run), pointers.sealed(record, indent=2) + "\n")
+    drafts = files.drafts(pointers.record_path(run))
     if files.local and date is not None:
         # A disk has one writer at a time: the run that cleans up has locked the gate.
         drafts += [draft for path in _pointer_paths(date) for draft in files.drafts(path)]
@@ -352,3 +368,109 @@ def remove_spark_staging(files: Files) -> None:
         for name in files.names(table):
             if name.startswith((".spark-staging", "_temporary")):
                 files.remove_tree(f"{table}/{name}")
+
+
+# ---- seals: the record of a run has the SHA-256 of its files, the pointer of the date that of the record
+
+#: Key of a record: path below the output -> SHA-256.
+FILES = "files"
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+def hashes(files: Files, date: str, run: str, done: bool = True) -> dict[str, str]:
+    """Path -> SHA-256 of the files that a run has published on a date; of one that has failed, of what it left."""
+    # The pointer may be why it has failed.
+    return digests(files, (done and pointer_of(files, date)) or Pointer(date), run)
+
+
+def digests(files: Files, pointer: Pointer, run: str) -> dict[str, str]:
+    """The same of the files with this id that the pointer names."""
+    paths = [path for path, own in live_files(files, pointer).items() if own == run]
+    paths += [*files.files(pointers.refused_folder(pt.NO_RUN)), *files.files(pointers.refused_folder(run))]
+    paths += [path for path in files.files("runs") if path == f"runs/{run}.html"]
+    return dict(zip(paths, files.for_each(files.sha256, paths), strict=True))
+
+
+def seal(files: Files, date: str, run: str) -> None:
+    """Write the SHA-256 of the record of a run to the pointer of its date."""
+    with pointer_gate(files):
+        if pointer := pointer_of(files, date):
+            digest = files.sha256(pointers.record_path(run))
+            entries = (replace(each, sealed=digest) if each.run_id == run else each for each in pointer.entries)
+            write_pointer(files, replace(pointer, entries=tuple(entries)))
+
+
+def _text(files: Files, path: str) -> str | None:
+    """The text of a file; an empty one for bytes that are none."""
+    try:
+        return files.read(path)
+    except UnicodeDecodeError:
+        return ""
+
+
+def altered(files: Files, date: str) -> tuple[list[str], list[str]]:
+    """What of a date is not as it was published, a sentence each, and what no digest covers."""
+    name = f"{FOLDER}/{date}.json"
+    changed = f"{name} is not as it was written: its digest is not that of its text"
+    if (text := _text(files, name)) is None:
+        return [], []
+    pointer, is_whole = pointers.parse(text), pointers.is_sealed(text.removesuffix("\n"))
+    if is_whole is False or pointer is None or (is_whole is None and any(each.sealed for each in pointer.entries)):
+        return [changed], []
+    found, uncovered = [], []
+    if is_whole is None:
+        uncovered.append(f"{name} has no digest: it is of an earlier version")
+    if (plan := _text(files, PLAN)) is not None and not pointers.is_sealed(plan):
+        found.append(f"{PLAN} is not as it was written: its digest is not that of its text")
+    known: dict[str, str] = {}
+    for entry in pointer.entries:
+        path = pointers.record_path(entry.run_id)
+        if not entry.sealed:
+            uncovered.append(f"{path} has no digest: it is of an earlier version, or its run was killed as it ended")
+        elif files.sha256(path) != entry.sealed:
+            found.append(f"{path} is not as it was written: its SHA-256 is not the one in {name}")
+        else:
+            known |= json.loads(files.read(path) or "{}").get(FILES, {})
+    others, of_refused = _of_others(files, pointer)
+    found, known = found + others, of_refused | known
+    found += _of_files(files, pointer, known) if not found else []
+    known_ids = {*map(run_in_name, known)}
+    merged = [entry.run_id for entry in pointer.entries if entry.merged not in {"", *known_ids}]
+    if merged:
+        uncovered.append(f"the files of {', '.join(merged)} were merged since, so their digests are of other files")
+    return found, uncovered
+
+
+def _of_others(files: Files, pointer: Pointer) -> tuple[list[str], dict[str, str]]:
+    """Which records of runs that do not count on the date are not as they were written; the files of the others."""
+    names = {f"runs/{name}" for name in files.names("runs") if name.endswith(".json")}
+    paths = sorted(names - {pointers.record_path(entry.run_id) for entry in pointer.entries})
+    found, known = [], dict[str, str]()
+    for path, text in zip(paths, files.for_each(lambda path: _text(files, path), paths), strict=True):
+        if pointers.is_sealed(text := (text or "").removesuffix("\n")):
+            known |= json.loads(text).get(FILES, {})
+        # Without the key it is of an earlier version, unless the key is what has changed.
+        elif pointers.is_sealed(text) is False or _HASH.search(text[:90]) or (text[:1], text[-1:]) != ("{", "}"):
+            found.append(f"{path} is not as it was written: its digest is not that of its text")
+    return found, known
+
+
+def _of_files(files: Files, pointer: Pointer, known: dict[str, str]) -> Iterator[str]:
+    """The files that are others than the records say, that are missing, or that are on no record."""
+    id_of = ids_of(pointer)
+    of_runs = pointers.refused_folder(""), "runs/"
+    expected = [path for path in known if path.startswith(of_runs) or id_of(path) == run_in_name(path)]
+    for path, digest in zip(expected, files.for_each(files.sha256, expected), strict=True):
+        if digest != known[path]:
+            yield f"{path} {'is not as it was published' if digest else 'is missing'}: its SHA-256 is on record"
+    # Of a run without a seal nothing is known, and files that were merged have names of their own.
+    runs = {entry.run_id for entry in pointer.entries if entry.sealed} | {*map(run_in_name, known)} - {""}
+    for path, own in live_files(files, pointer).items():
+        if path not in known and own in runs:
+            yield f"{path} is on no record, and readers count its rows"
+
+
+def newest_date(files: Files) -> str:
+    """The last date with a pointer, also one that cannot be read; empty without any."""
+    dates = [name.removesuffix(".json") for name in files.names(FOLDER)]
+    return max(filter(re.compile(r"\d{4}-\d{2}-\d{2}").fullmatch, dates), default="")

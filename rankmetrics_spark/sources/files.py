@@ -101,22 +101,6 @@ def refuse_lines(section: Input) -> None:
             raise err.InputError(f"cannot read {section.format} from '{file}': {problem}")
 
 
-def experiment_in(path: str, section: Source) -> str:
-    """The experiment that the path of a file names, after the file or after its folder.
-
-    A file is named without the ending of its format. Folders such as ``day=2026-11-20`` name no experiment.
-
-    >>> experiment_in("logs/control/day=2026-11-20/a.csv.gz", Source(path="logs", format="csv", experiment_from="file"))
-    'a'
-    >>> experiment_in("logs/control/day=2026-11-20/a.csv", Source(path="logs", format="csv", experiment_from="folder"))
-    'control'
-    """
-    *folders, name = path.split("/")
-    if section.experiment_from == "file":
-        return ENDING.sub("", name)
-    return next((folder for folder in reversed(folders) if folder and "=" not in folder), "")
-
-
 def folders_of_files(section: Input) -> Input:
     """The folders that hold the files of an input whose files name the experiments; Spark reads no folders in folders.
 
@@ -142,7 +126,7 @@ def split_by_folders(section: Source) -> dict[str, Source]:
         return {}
     folders: defaultdict[str, list[str]] = defaultdict(list)
     for path in folders_of_files(section).path or ():
-        folders[experiment_in(f"{os.path.abspath(path)}/", section)].append(path)
+        folders[cfg.experiment_of(f"{os.path.abspath(path)}/", "folder")].append(path)
     of_one = replace(section, columns={**section.columns, "experiment": None}, experiment_from="tag")
     return {name: replace(of_one, path=tuple(paths)) for name, paths in folders.items()}
 
@@ -338,10 +322,8 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
 
 def odd_file(section: Input) -> err.InputError | None:
     """Return an error that names a local Parquet file in which a column has another type than in most; else None."""
-    schemas: dict[str, pa.Schema] = {}
-    for file in files_of(*section.paths) if section.format == "parquet" else ():
-        with suppress(OSError, pa.ArrowException):
-            schemas[file] = pq.read_schema(file)
+    files = files_of(*section.paths) if section.format == "parquet" else ()
+    schemas = {file: schema for file in files if (schema := schema_of(file)) is not None}
     for name in dict.fromkeys(name for schema in schemas.values() for name in schema.names):
         kinds = {file: schema.field(name).type for file, schema in schemas.items() if name in schema.names}
         counts = Counter(kinds.values()).most_common()
@@ -355,12 +337,15 @@ def odd_file(section: Input) -> err.InputError | None:
 
 def _own_columns(section: Input) -> pa.Schema | None:
     """Return the schema of the first file; None if the files are not local."""
-    if (file := next(files_of(*section.paths), None)) is None:
-        return None
-    try:
+    file = next(files_of(*section.paths), None)
+    return None if file is None else schema_of(file)
+
+
+def schema_of(file: str) -> pa.Schema | None:
+    """Return the schema of a Parquet file; None if the file is none, or broken."""
+    with suppress(OSError, pa.ArrowException):
         return pq.read_schema(file)
-    except (OSError, pa.ArrowException):
-        return None
+    return None
 
 
 def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:
@@ -389,11 +374,11 @@ def parsed_rows(section: Input) -> pa.Table:
     files = [*files_of(*section.paths)]
     if not files:
         raise err.InputError.of("parsed_files_only", section=section, other=cfg.ROWS_OF[section.format])
-    log = section if isinstance(section, Source) else None
+    is_log, named_by = isinstance(section, Source), getattr(section, "experiment_from", "tag")
     rows: list[tuple[str | None, ...]] = []
     for file in files:
-        named = experiment_in(os.path.abspath(file), log) if log and log.experiment_from != "tag" else None
-        rows += [(*row, named) for row in cfg.parsed(Path(file), section.format, section.options, log is not None)]
+        named = None if named_by == "tag" else cfg.experiment_of(os.path.abspath(file), named_by)
+        rows += [(*row, named) for row in cfg.parsed(Path(file), section.format, section.options, is_log)]
     if not rows:
         raise err.InputError(f"cannot read {section.format} from '{section.place}': no rows; allowed: at least one")
     cells = dict(zip((*cfg.PARSED_NAMES.values(), sch.EXPERIMENT), zip(*rows, strict=True), strict=True))

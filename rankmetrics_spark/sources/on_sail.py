@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rankmetrics_spark import config as cfg, doors, engines as eng, errors as err
 from rankmetrics_spark.sources import files as fl
@@ -100,7 +99,7 @@ def by_experiment(section: cfg.Input) -> cfg.Input:
     numbers = count()
     for base in chain.from_iterable(map(fl.expand_path, section.paths)):
         for file in cfg.files_below(base):
-            name = quote(fl.experiment_in(os.path.abspath(file), section), safe=" ")
+            name = quote(cfg.experiment_of(os.path.abspath(file), section.experiment_from), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
             link = root.joinpath(f"{fl.OF_FILE}={name}", *partitions, f"{next(numbers)}-{os.path.basename(file)}")
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -110,12 +109,9 @@ def by_experiment(section: cfg.Input) -> cfg.Input:
 
 def broken_file(section: cfg.Input) -> err.InputError | None:
     """Return an error that names the broken Parquet file, which Sail does not; None if all are readable."""
-    for file in fl.files_of(*section.paths) if section.format == "parquet" else ():
-        try:
-            pq.read_schema(file)
-        except (OSError, pa.ArrowException):
-            return err.InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
-    return None
+    files = fl.files_of(*section.paths) if section.format == "parquet" else ()
+    broken = next((file for file in files if fl.schema_of(file) is None), None)
+    return None if broken is None else err.InputError(f"cannot read '{broken}': it is broken, or it is no Parquet file")
 
 
 def failed_line(error: Exception, inputs: Iterable[cfg.Input]) -> err.InputError | None:
@@ -161,9 +157,7 @@ def _uneven_line(file: str, section: cfg.Input) -> str | None:
         rows = csv.reader(text, **_style(section))
         first = len(next(rows, []))
         uneven = next((row for row in rows if len(row) not in (0, first)), None)
-        if uneven is None:
-            return None
-        return err.said("uneven_line", line=rows.line_num, n=len(uneven), first=first)
+        return None if uneven is None else err.said("uneven_line", line=rows.line_num, n=len(uneven), first=first)
 
 
 def _line_of_other_encoding(file: str, section: cfg.Input) -> str | None:
@@ -194,7 +188,6 @@ _REFUSED = frozenset(_WORDS["refused"].split())
 #: Function -> what it may be called of: a column, a text, or what gives one.
 _TAKES = dict.fromkeys(("date", "to_date", "to_timestamp"), "text or time") | {"isnan": "number"}
 _TEXTS_AND_TIMES = frozenset(_WORDS["texts and times"].split())
-_INTEGERS = "int bigint smallint tinyint"
 #: Types of a column -> what it may be converted to.
 _CAST: dict[str, str] = _WORDS["cast"]
 _OPERANDS_FOLLOW = frozenset(_WORDS["before operands"].split())
@@ -252,7 +245,7 @@ def _takes(function: str, words: Sequence[cfg.Token], types: Mapping[str, str]) 
     """Whether a function is called of what it computes as Spark does, by the first word of its argument."""
     kind = types.get(words[0].text, "") if words else ""
     if function == "isnan":
-        return kind in ("double", "float", *_INTEGERS.split())
+        return kind in ("double", "float", "int", "bigint", "smallint", "tinyint")
     given = bool(words) and (words[0].kind == "string" or words[0].text in _TEXTS_AND_TIMES)
     return given or kind in ("string", "date", "timestamp")
 

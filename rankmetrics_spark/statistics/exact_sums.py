@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -171,8 +171,7 @@ class Moments:
         return np.asarray(np.sqrt(self.variance))
 
 
-@dataclass(frozen=True)
-class PairMoments:
+class PairMoments(NamedTuple):
     """Moments of the users who are in both experiments of a pair.
 
     Attributes:
@@ -221,8 +220,7 @@ _UNIT = 2**LIMB_UNIT
 _ROUNDING = 2**52
 
 
-@dataclass(frozen=True)
-class RatioSums:
+class RatioSums(NamedTuple):
     """Sums over the users of g groups: exact integers (object arrays) in units of 2**-60, and the number of users.
 
     Attributes:

@@ -7,7 +7,7 @@ that is estimated with the query itself has intervals that are too narrow where 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, stdtr
@@ -53,8 +53,7 @@ def joined_values(f: Floats, others: Others) -> Others:
     return Others(size, mean, squares / (size - 1) if size > 1 else np.nan)
 
 
-@dataclass(frozen=True)
-class Corrected:
+class Corrected(NamedTuple):
     """A mean of people's labels, corrected by the machine's.
 
     Attributes:
@@ -107,7 +106,7 @@ def welch_df(parts: Parts) -> float:
 
 def weighted(h: Floats, f: Floats, weights: Floats) -> float:
     """Covariance of (n,) values whose (n,) weights have the mean 1, divided by n - 1."""
-    off, of_h = f - (weights * f).mean(), h - (weights * h).mean()
+    off, of_h = (each - (weights * each).sum() / max(len(each), 1) for each in (f, h))
     return float((weights * off * of_h).sum() / (len(h) - 1)) if len(h) > 1 else np.nan
 
 

@@ -112,8 +112,6 @@ def bounds_without_spread(
     same = np.where(a == 0, -q[0], -q[1]), np.where(a == 0, q[1], q[0])
     low = np.where(d == 0, same[0], np.where(d > 0, 1 - half, -1.0))
     high = np.where(d == 0, same[1], np.where(d > 0, 1.0, half - 1))
-    low, high = (
-        np.where(paired, of_pair, each) for of_pair, each in ((d - q[0] * (1 + d), low), (d + q[0] * (1 - d), high))
-    )
+    low, high = np.where(paired, d - q[0] * (1 + d), low), np.where(paired, d + q[0] * (1 - d), high)
     known = np.where(paired, np.isin(d, (-1, 0, 1)), ends)
     return np.where(known, low, np.nan), np.where(known, high, np.nan)

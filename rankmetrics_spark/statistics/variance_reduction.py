@@ -1,6 +1,6 @@
 """CUPED: a covariate from before the experiment takes away the part of the variance that it explains."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, pe
 Pair = tuple[Floats | float, Floats | float]
 
 
-@dataclass(frozen=True)
-class CovariateMoments:
+class CovariateMoments(NamedTuple):
     """Moments of a value and of a covariate of the users who have both.
 
     Attributes:
@@ -184,8 +183,7 @@ def cuped_denominator_independent(baseline: CovariateMoments, candidate: Covaria
     return Denominator(mean, (less + more) / 2 - middle, (less - more) / 4)
 
 
-@dataclass(frozen=True)
-class _Fit:
+class _Fit(NamedTuple):
     """A line through two experiments: one slope, two intercepts.
 
     Attributes:

@@ -6,9 +6,9 @@ a table of one row, so nothing is computed before the result is, and the same jo
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -177,8 +177,7 @@ def row_batches(rows: Rows, columns: Columns) -> Iterator[pa.RecordBatch]:
 # ---- what a log may hold
 
 
-@dataclass(frozen=True)
-class Allowed:
+class Allowed(NamedTuple):
     """What a log may hold.
 
     Attributes:

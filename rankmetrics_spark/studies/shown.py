@@ -1,6 +1,5 @@
 """Which items users see, without any relevance: how often each is shown -> coverage, Gini index, entropy, novelty."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -249,17 +248,12 @@ def _exposures(batches: eng.Batches, request: Exposure, size: int | None, first_
     catalogue = size or (sum(total(name, "union") for name in names) if of_table is None else of_table)
     err.check_known("experiment", [request.baseline], [name for name in names if name is not None])
 
-    def of_part(name: str | None, sums: _Counts) -> tuple[dict[str, mx.Floats], mx.Floats]:
-        """The values of the experiment in these sums, and how many items it shows."""
-        return (_values_of(sums, name, request.replicates, catalogue, of_interactions),
-                _sizes_of(sums, name, request.replicates))  # fmt: skip
-
-    whole, n_equal, equal = {name: of_part(name, counts) for name in names}, 0, {}
+    of_part = partial(_part, replicates=request.replicates, catalogue=catalogue, n_interactions=of_interactions)
+    whole, n_equal, equal = {name: of_part(counts, name) for name in names}, 0, {}
     for least, fewer in of_parts.items():
         # Of the smallest experiment, all users are as many.
-        of_few = {name for name, *_ in fewer}
-        n_equal = int(least)
-        equal = {name: of_part(name, fewer) if name in of_few else whole[name] for name in names}
+        of_few, n_equal = {name for name, *_ in fewer}, int(least)
+        equal = {name: of_part(fewer, name) if name in of_few else whole[name] for name in names}
     rows: list[dict[str, Any]] = []
     for name in names:
         apart, apart_of_equal = (_apart(part, name, request.baseline) for part in (whole, equal))
@@ -317,27 +311,27 @@ def _counts_of(batches: eng.Batches) -> dict[str, _Counts]:
     return counts
 
 
-def _values_of(
-    counts: _Counts, name: str | None, replicates: int, n_catalogue: int, n_interactions: int | None
-) -> dict[str, mx.Floats]:
-    """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
-    values = []
+def _part(
+    counts: _Counts, name: str | None, replicates: int, catalogue: int, n_interactions: int | None
+) -> tuple[dict[str, mx.Floats], mx.Floats]:
+    """Metric -> (1 + R,) its value in the log and in each replicate of an experiment; NaN where there is none.
+
+    Also (1 + R,) items of the catalogue that it shows, with repeats.
+    """
+    values, sizes = [], []
     for replicate in range(1 + replicates):
         shown, items = counts[name, replicate, "shown"]
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
-        of_catalogue = math.nan, math.nan
-        if 0 < n_items <= n_catalogue:
-            of_catalogue = mx.coverage(n_items, n_catalogue), mx.gini(shown, items, n_catalogue)
+        of_catalogue = np.nan, np.nan
+        if 0 < n_items <= catalogue:
+            of_catalogue = mx.coverage(n_items, catalogue), mx.gini(shown, items, catalogue)
         values.append((*of_catalogue, mx.entropy(shown, items), mx.novelty(interactions, rows, n_interactions or 0)))
+        sizes.append(float((shown * items).sum()))
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
-    return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
-
-
-def _sizes_of(counts: _Counts, name: str | None, replicates: int) -> mx.Floats:
-    """(1 + R,) items of the catalogue that an experiment shows, in the log and in each replicate, with repeats."""
-    shown = (counts[name, replicate, "shown"] for replicate in range(1 + replicates))
-    return np.array([float((times * items).sum()) for times, items in shown])
+    if n_interactions is None:
+        del named["novelty"]
+    return named, np.array(sizes)
 
 
 def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, baseline: str | None) -> str | None:
@@ -346,7 +340,7 @@ def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, 
         return None
     one, other = parts[name][1], parts[baseline][1]
     apart = abs(one[0] - other[0])
-    by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else math.inf
+    by_chance = 2 * (one - other)[1:].std(ddof=1) if len(one) > 2 else np.inf
     smaller = max(min(one[0], other[0]), 1.0)
     if apart <= CHANCE_APART * smaller or (apart <= MOST_APART * smaller and apart <= by_chance):
         return None
@@ -355,5 +349,5 @@ def _apart(parts: Mapping[str | None, tuple[Any, mx.Floats]], name: str | None, 
 
 def _interval(values: mx.Floats, confidence: float) -> tuple[float, float]:
     """The normal interval around the first value, with the standard deviation of the others."""
-    half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else math.nan
+    half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else np.nan
     return values[0] - half, values[0] + half

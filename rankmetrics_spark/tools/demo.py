@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -124,8 +124,7 @@ def make_log(
     return log
 
 
-@dataclass(frozen=True)
-class _People:
+class _People(NamedTuple):
     """The users of a log.
 
     Attributes:
@@ -141,8 +140,7 @@ class _People:
     experiments: Ints
 
 
-@dataclass(frozen=True)
-class _Lists:
+class _Lists(NamedTuple):
     """The lists of one day, one per user who came.
 
     Attributes:
@@ -165,12 +163,11 @@ class _Lists:
 def _one_day(rng: np.random.Generator, people: _People, root: Path, days: list[date]) -> DemoLog:
     """Write the impressions of a day on which every user has a list."""
     noise, users = np.array(list(NOISE.values())), len(people.items)
-    scores = people.affinity + noise[people.experiments, None] * rng.standard_normal(people.affinity.shape)
-    top = np.argsort(-scores, axis=1)[:, :SLOTS]
-    clicks = _clicks(rng.random((users, SLOTS)), _pick(people.grades, top))
+    draws = rng.standard_normal(people.affinity.shape), rng.random((users, SLOTS))
+    top, scores, clicks = _ranked(people, np.arange(users), noise[people.experiments], *draws)
     order = rng.permutation(users)
     country, device = (_drawn(rng, parts, users) for parts in (COUNTRIES, DEVICES))
-    shown = _pick(people.items, top)[order], _pick(scores, top)[order], clicks[order]
+    shown = _pick(people.items, top)[order], scores[order], clicks[order]
     impressions = _impressions(people, _Lists(order, *shown, country[order], device[order]), list(NOISE))
     dates = pa.array([days[0]] * impressions.num_rows, pa.date32())
     # In a small log fewer, so that no experiment has more than a run allows.

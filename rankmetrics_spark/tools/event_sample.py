@@ -1,7 +1,7 @@
 """Events and assignments in the first config: which columns they share with the log, which kinds and arms are there."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,8 +24,7 @@ def named(rows: pd.DataFrame, words: Sequence[str]) -> str | None:
     return next((ends[word] for word in words if word in ends), None)
 
 
-@dataclass(frozen=True)
-class EventSample:
+class EventSample(NamedTuple):
     """Events of a log.
 
     Attributes:
@@ -46,13 +45,10 @@ class EventSample:
         columns: dict[str, str] = {}
         if lists and {*lists} <= {*map(str, rows)}:
             columns["list"] = ", ".join(lists)
-        if user in rows:
-            columns["user"] = str(user)
-        elif users := named_like(map(str, rows), "user"):
-            columns["user"] = users[0]
+        users = [user] if user in rows else named_like(map(str, rows), "user")
         items = named_like(map(str, rows), "item") or [name for name in map(str, rows) if name.endswith("object_id")]
-        columns |= {"item": items[0]} if items else {}
-        found = {"kind": named(rows, _EVENTS["kind"].split()), "time": named(rows, TIMES)}
+        found = {"user": next(iter(users), None), "item": next(iter(items), None)}
+        found |= {"kind": named(rows, _EVENTS["kind"].split()), "time": named(rows, TIMES)}
         columns |= {role: name for role, name in found.items() if name}
         of_rows = rows[columns["kind"]].dropna().unique() if "kind" in columns else ()
         kinds = [str(kind) for kind in of_rows[:_MOST_KINDS]]
@@ -72,8 +68,7 @@ class EventSample:
             yield f"  grades: {{{grades}}}  # a guess, by the names{none}"
 
 
-@dataclass(frozen=True)
-class AssignmentSample:
+class AssignmentSample(NamedTuple):
     """The first rows of a table of assignments.
 
     Attributes:

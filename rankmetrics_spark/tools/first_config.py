@@ -53,12 +53,15 @@ class FirstConfig:
             columns = {role: guess for role, guess in self.columns.items() if role != "experiment"}
             object.__setattr__(self, "columns", columns)
 
+    def _cells(self, role: str) -> pd.Series:
+        """The cells of the column of a role in the log; none without one."""
+        guess = self.columns.get(role)
+        return pd.Series(dtype=object) if guess is None else self.log.rows[guess.column]
+
     @property
     def experiments(self) -> list[str]:
         """Their names in the sample, the likely baseline first."""
-        if "experiment" not in self.columns:
-            return []
-        values = self.log.rows[self.columns["experiment"].column].dropna().unique()
+        values = self._cells("experiment").dropna().unique()
         # An engine writes true where Python writes True.
         texts = (str(each).lower() if isinstance(each, (bool, np.bool_)) else str(each) for each in values)
         return guessing.controls_first(texts)
@@ -131,10 +134,7 @@ class FirstConfig:
     @property
     def _days(self) -> pd.Series:
         """The date of each row; 20261120 is 2026-11-20. Nothing if no column has dates."""
-        guess = self.columns.get("date")
-        if guess is None:
-            return pd.Series(dtype=object)
-        days = self.log.rows[guess.column].dropna().astype(str)
+        days = self._cells("date").dropna().astype(str)
         return days.str.replace(r"^(\d{4})(\d{2})(\d{2})$", r"\1-\2-\3", regex=True)
 
     @property
@@ -145,9 +145,7 @@ class FirstConfig:
     @property
     def first_rank(self) -> int:
         """0 if about as many rows have the position 0 as 1; a few of them are faulty rows."""
-        if "position" not in self.columns:
-            return 1
-        positions = guessing.numbers(self.log.rows[self.columns["position"].column])
+        positions = guessing.numbers(self._cells("position"))
         return 0 if 2 * (positions == 0).sum() > (positions == 1).sum() else 1
 
     @property
@@ -355,7 +353,7 @@ class FirstConfig:
         yield f"sink: {{path: {'out/first' if places[0].is_relative_to(places[1]) else 'out'}}}"
 
     def _values(self, role: str) -> str:
-        column = self.log.rows[self.columns[role].column]
+        column = self._cells(role)
         if role in ("position", "score"):
             return f"{guessing.numbers(column).min():g} to {guessing.numbers(column).max():g}"
         if role == "relevance":
@@ -368,7 +366,7 @@ class FirstConfig:
     @property
     def _empty_user(self) -> str:
         """That an empty text is the user of more than a few rows; empty if it is not."""
-        users = self.log.rows[self.columns["user"].column] if "user" in self.columns else pd.Series(dtype=object)
+        users = self._cells("user")
         empty = int((users.astype(str) == "").sum())
         rows = f"an empty text is the user of {empty:,} of {len(users):,} rows"
         return rows if empty > 0.01 * len(users) else ""

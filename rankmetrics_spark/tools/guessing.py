@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -24,8 +24,7 @@ _DECIMAL_COMMA = r"[-+]?\d+,\d+"
 _NEEDED = WORDS["needed"]
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """A column for a role, and how sure that is: ``given``, ``sure``, ``likely`` or ``a guess``, with why.
 
     Lists may need several columns: ``beside`` holds those after the first.
@@ -130,11 +129,14 @@ def _weighed(names: Sequence[str], odd: Mapping[str, str]) -> Guess:
     if len(agreeing) == len(names):
         return _by_name("", names)
     if not agreeing:
-        others = f"; or {', '.join(names[1:])}" if names[1:] else ""
-        return Guess(names[0], f"a guess, by its name; but {odd[names[0]]}{others}")
-    others = f"; or {', '.join(agreeing[1:])}" if agreeing[1:] else ""
+        return Guess(names[0], f"a guess, by its name; but {odd[names[0]]}{_others(names)}")
     contradicted = "; ".join(f"not {name}: {odd[name]}" for name in names if odd[name])
-    return Guess(agreeing[0], f"likely, by its name and values{others}; {contradicted}")
+    return Guess(agreeing[0], f"likely, by its name and values{_others(agreeing)}; {contradicted}")
+
+
+def _others(names: Sequence[str]) -> str:
+    """The columns after the first one, in words."""
+    return f"; or {', '.join(names[1:])}" if names[1:] else ""
 
 
 # ---- positions
@@ -223,8 +225,8 @@ def _experiment_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], refu
     requests, user = columns["list"].columns if "list" in columns else (), columns["user"].column
     shared = [name for name in _free(rows, columns) if name not in refused and _is_shared_text(rows, user, name)]
     fitting = [name for name in shared if _tells_apart(rows, columns, (*requests, name))]
-    others = f"; or {', '.join(fitting[1:])}" if fitting[1:] else ""
-    return Guess(fitting[0], f"a guess, by its values: users have a list for each{others}") if fitting else None
+    reason = f"a guess, by its values: users have a list for each{_others(fitting)}"
+    return Guess(fitting[0], reason) if fitting else None
 
 
 def _is_shared_text(rows: pd.DataFrame, user: str, name: str) -> bool:
@@ -257,9 +259,8 @@ def _list_by_values(rows: pd.DataFrame, columns: Mapping[str, Guess], kept: Sequ
         fitting = [(named.column, name) for name in free if _tells_apart(rows, columns, (named.column, name))]
     if not fitting:
         return None
-    others = [name for (*_, name) in fitting[1:]]
-    more = f"; or {', '.join(others)}" if others else ""
-    return Guess(fitting[0][0], f"a guess, by its values{more}", fitting[0][1:])
+    reason = f"a guess, by its values{_others([name for (*_, name) in fitting])}"
+    return Guess(fitting[0][0], reason, fitting[0][1:])
 
 
 def _needs_list(rows: pd.DataFrame, columns: Mapping[str, Guess]) -> bool:

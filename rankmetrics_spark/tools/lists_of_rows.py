@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -22,8 +21,7 @@ Cells: TypeAlias = Mapping[str, Sequence[Sequence[object]]]
 _PARTS = {"item": 0, "relevance": 2}
 
 
-@dataclass(frozen=True)
-class Lists:
+class Lists(NamedTuple):
     """How the rows of a log hold lists.
 
     Attributes:

@@ -2,13 +2,12 @@
 
 import csv
 import glob
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote
@@ -110,7 +109,7 @@ def sample(path: str, what: str = LOG, judgements: str | None = None, experiment
     files, kind = _files_of(path, what)
     path = _place_of(path, files, judgements)
     format = cfg.KINDS[kind].format if kind in cfg.KINDS else kind
-    chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
+    chosen = list(islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
     cut = len(chosen) < len(files)
@@ -126,7 +125,7 @@ def sample(path: str, what: str = LOG, judgements: str | None = None, experiment
     experiment = {"trec_run": "tag"}.get(format, sch.EXPERIMENT)
     named = "tag" if what != LOG else experiment_from or _named_by(tables, files, place, format)
     if named != "tag":
-        names = [_experiment_of(file, named) for file in chosen]
+        names = [cfg.experiment_of(str(file), named) for file in chosen]
         tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
     read = checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
     places = dict(cfg.KINDS[kind].columns) if kind in cfg.KINDS else {}
@@ -163,7 +162,8 @@ def _scored(place: Path, judgements: str | None) -> LogSample | None:
         with suppress(*([InputError] if found else [])):  # numbers of another file
             table = pd.DataFrame(cfg.parsed(file, "letor", options, True)).rename(columns=cfg.PARSED_NAMES)
             if scores or not table[sch.SCORE].equals(table[sch.RELEVANCE]):  # the grades alone
-                tables[file] = table.dropna(axis=1, how="all").assign(**{sch.EXPERIMENT: _experiment_of(file, "file")})
+                named = {sch.EXPERIMENT: cfg.experiment_of(file.name, "file")}
+                tables[file] = table.dropna(axis=1, how="all").assign(**named)
     names = [str(file) for file in tables]
     if not names:
         return None
@@ -216,13 +216,6 @@ def _place_of(path: str, files: Sequence[Path], judgements: str | None) -> str:
     return f"{path.rstrip('/')}/*{endings.pop()}" if is_here and len(endings) == 1 else path
 
 
-def _experiment_of(file: Path, named: str) -> str:
-    """The experiment that a file names, as a run with ``experiment_from`` reads it."""
-    if named == "file":
-        return cfg.ENDING.sub("", file.name)
-    return next((folder for folder in reversed(file.parent.parts) if "=" not in folder), "")
-
-
 _NUMBER = re.compile(r"[-_. ]?\d[-_.T\d]*$")
 
 
@@ -231,7 +224,7 @@ _FOLD = re.compile(r"(?i)(^|[-_. ])(cv|fold|seed|trial)s?[-_. ]?(?P<number>\d+)"
 
 def _folds(files: Sequence[Path]) -> list[str]:
     """The names of files that look like folds of one experiment, if there are several."""
-    names = sorted({_experiment_of(file, "file") for file in files})
+    names = sorted({cfg.experiment_of(file.name, "file") for file in files})
     numbers = {match["number"] for name in names if (match := _FOLD.search(name))}
     return names if len(numbers) > 1 else []
 
@@ -252,8 +245,8 @@ def _named_by(tables: Sequence[pd.DataFrame], files: Sequence[Path], place: Path
     columns = [name for name in rows if {*OWN_NAMES["experiment"].split()} & words_of(str(name))]
     if any(rows[name].dropna().astype(str).nunique() > 1 for name in columns):
         return "tag"
-    folders = {_experiment_of(file.relative_to(place), "folder") for file in files} if place.is_dir() else {""}
-    for named, names in (("folder", folders), ("file", {_experiment_of(file, "file") for file in files})):
+    folders = {cfg.experiment_of(str(file.relative_to(place)), "folder") for file in files} if place.is_dir() else {""}
+    for named, names in (("folder", folders), ("file", {cfg.experiment_of(file.name, "file") for file in files})):
         bases = {_NUMBER.sub("", name).lower() for name in names}
         is_piece = any(not base or re.split(r"[-_. ]", base)[0] in WORDS["pieces"].split() for base in bases)
         # model1 and model2 are experiments, most other names that differ in a number only are not.
@@ -409,7 +402,7 @@ def _rows_of(file: Path, format: str, most: int) -> tuple[pd.DataFrame, dict[str
 def _read_words(file: Path, format: str, names: Sequence[str], most: int) -> pd.DataFrame:
     """The words of each line, as a run reads them: those beyond the last name are dropped, a short line is null."""
     with cfg.opened(file) as lines:
-        words = list(itertools.islice(cfg.rows_of_trec(lines, format), most))
+        words = list(islice(cfg.rows_of_trec(lines, format), most))
     # A run without tags is named after its file.
     width, least = len(names), len(names) - (format == "trec_run")
     cells = [[*line[:width], *[None] * (width - len(line))] if len(line) >= least else [None] * width for line in words]

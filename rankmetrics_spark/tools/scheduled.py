@@ -22,8 +22,7 @@ LATE, LOST = 3, -1
 MOST_SENTENCES = 20
 
 # Operators report an exit code, or the exception that ended a notebook.
-_EXIT_CODE = re.compile(r"\b(?:Error code is|SystemExit): (\d+)\b|\b(Config|Input|Quality|MetricGate)Error: ")
-_CODE_OF = {"Config": 2, "Input": LATE, "Quality": 4, "MetricGate": 5}
+_EXIT_CODE = re.compile(r"\b(?:Error code is|SystemExit): (\d+)\b|\b((?:Config|Input|Quality|MetricGate)Error): ")
 
 
 def exit_code_in(text: str) -> int | None:
@@ -33,7 +32,7 @@ def exit_code_in(text: str) -> int | None:
     (4, 5)
     """
     found = _EXIT_CODE.search(text)
-    return None if found is None else int(found[1]) if found[1] else _CODE_OF[found[2]]
+    return None if found is None else int(found[1] or getattr(err, found[2]).exit_code)
 
 
 def waits_until(date: str, hour: str, zone: str) -> datetime:

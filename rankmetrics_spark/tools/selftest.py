@@ -4,13 +4,10 @@ Most values were printed by the system. A line says how many were not: they come
 preset ``standard``, from the definition.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -24,8 +21,7 @@ if TYPE_CHECKING:
 Values = Mapping[tuple[str, str, str], float]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line of the report.
 
     Attributes:
@@ -41,8 +37,8 @@ class Check:
     n_values: int
     difference: float
     ok: bool
-    changed: Mapping[str, int] = field(default_factory=dict)
-    unprinted: Mapping[str, int] = field(default_factory=dict)
+    changed: Mapping[str, int] = {}
+    unprinted: Mapping[str, int] = {}
 
     def __str__(self) -> str:
         """The line: name, number of values, those of variants or not printed, largest difference, ok or FAILED."""
@@ -107,7 +103,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
     }
 
 
-def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
+def by_spark(spark: "SparkSession") -> dict[tuple[str, str, str], float]:
     """Compute every golden value on the session's executors."""
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.road import Tables

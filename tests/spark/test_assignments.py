@@ -223,19 +223,13 @@ def test_a_time_without_offset_is_of_the_time_zone_and_arms_without_tests_are_ex
     assert n_lists(result_of(without_times)) == {("a", "u1"): 2, ("b", "u2"): 1}
 
 
-@pytest.mark.parametrize(
-    ("texts", "mixed"),
-    [
-        (["t:a u1 09:00", "t:b u1 09:00", "t:b u2 09:00", "t:a u3 09:00"], 1),  # at one instant
-        (["t:a u1 09:00", "t:b u1 23:00", "t:b u2 09:00", "t:a u3 09:00"], 1),  # later on the day
-        (["t:a u1 09:00", "t:a u1 09:00", "t:b u2 09:00", "t:a u3 09:00"], 0),
-    ],
-)
+# Into another arm at one instant, later on the day, and into the same arm again.
+@pytest.mark.parametrize(("again", "mixed"), [("t:b u1 09:00", 1), ("t:b u1 23:00", 1), ("t:a u1 09:00", 0)])
 @pytest.mark.outcome(
     "two assignments of a user to two arms of a test", "the user is left out of the test: `mixed_arm_rate`"
 )
-def test_users_of_several_arms_are_left_out_of_their_test(spark: SparkSession, texts: list[str], mixed: int) -> None:
-    result = result_of(assigned(*texts))
+def test_users_of_several_arms_are_left_out_of_their_test(spark: SparkSession, again: str, mixed: int) -> None:
+    result = result_of(assigned("t:a u1 09:00", again, "t:b u2 09:00", "t:a u3 09:00"))
     expected = {("t:b", "u2"): 1, ("t:a", "u3"): 1} | ({} if mixed else {("t:a", "u1"): 2})
     assert n_lists(result) == expected
     assert result.check().overall["mixed_arm_rate"] == mixed / 3

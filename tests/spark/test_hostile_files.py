@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate, job, road, sources
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import as_number, engine_of
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import InputError, QualityError
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
 from tests.helpers.packages import HALF_FLOATS
 from tests.helpers.sources import HEADER, as_parquet, csv_folder, json_lines, run_record, shown, values
@@ -228,6 +228,8 @@ def test_texts_are_the_same_numbers_on_every_engine(spark: SparkSession) -> None
     assert {row["user_id"] for row in result.user_metrics.collect()} == {t for t, x in TEXTS.items() if x is not None}
     quarantine = {row["user_id"]: row["reason"] for row in result.quarantine.collect()}
     assert quarantine == dict.fromkeys((text for text, x in TEXTS.items() if x is None), "unreadable_score")
+    with pytest.raises(QualityError, match=r"unreadable_score 14; allowed: numbers such as 0\.5, with decimal points$"):
+        result.check()
     read = log.selectExpr("score", f"{as_number('score')} AS number").collect()
     assert {row["score"]: row["number"] for row in read} == TEXTS
 

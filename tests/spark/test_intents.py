@@ -17,7 +17,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from tests.helpers.commands import Call, ok
 from tests.helpers.logs import averages, by_user, config, config_file, exact
-from tests.helpers.messages import messages, slow
+from tests.helpers.messages import json_cases, messages, slow
 from tests.oracles import Graded, One, by_definition
 
 OF_RANKS = ("alpha_ndcg@3", "alpha_ndcg@20", "alpha_ndcg(alpha=0.3)@5", "err_ia@1", "err_ia@10")
@@ -90,15 +90,7 @@ def test_null_and_empty_intents_are_none(spark: SparkSession) -> None:
     assert values(skipped.user_metrics, "alpha_ndcg@9")["without"] == [None]
 
 
-@pytest.mark.parametrize(
-    ("kind", "intents"),
-    [
-        ("string", ["7", "8", "7"]),
-        ("bigint", [7, 2**53 + 1, 7]),
-        ("array<int>", [[7], [8], [7, 7]]),
-        ("boolean", [True, False, True]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "intents"), json_cases("intents of each type"))
 def test_an_intent_is_a_text_a_whole_number_or_an_array(spark: SparkSession, kind: str, intents: list[Any]) -> None:
     rows = a_list(*(("abc"[i], 1, each) for i, each in enumerate(intents)))
     result = evaluate(log_of(spark, rows, kind), ["distinct@3", "alpha_ndcg@3"], columns=COLUMNS)

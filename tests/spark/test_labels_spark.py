@@ -81,6 +81,11 @@ def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkS
         assert (pair["baseline"], pair["experiment_id"], pair["n_users"], pair["n_unjudged"]) == ("a", "b", 2, 4)
         assert pair["sentence"].startswith("The judgements do not say who is ahead on") and pair["bounds"] == "exact"
     assert {row["n_users_open"] for row in result.means.where("experiment_id = 'b'").collect()} == {2, 3}
+    # A higher grade could say more, unless any relevant one says the same.
+    graded, more = tables(spark, [User({"a": "v", "b": "x"}, {"x": 3.0})]), "whatever the label of the unjudged item is"
+    found = (unjudged(*graded, m, convention={"relevant_from": n}) for m, n in (("cg@1", 1), ("p@1", 1), ("p@1", 2)))
+    ends = [row["sentence"].partition(more)[2] for each in found for row in each.pairs.collect()]
+    assert ends == [" (grades 0 to 1): by 2 to 3", ": ahead by up to 1", " (grades 0 to 1): by 1"]
 
 
 def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSession) -> None:
@@ -183,7 +188,7 @@ def test_a_log_without_rows_judgements_or_pairs_has_empty_tables(spark: SparkSes
     nothing = unjudged(log.where("false"), qrels)
     assert [getattr(nothing, name).collect() for name in TABLES] == [[], [], [], []]
     assert unjudged(log, qrels).pairs.collect() == []
-    (row,) = unjudged(log, qrels.where("false"), "p@10").users.collect()
+    (row,) = unjudged(log, qrels.where("false"), "p@10", convention={"max_grade": 2}).users.collect()
     assert (row["n_unjudged"], row["low"], row["high"]) == (2, 0.0, 0.2)
     everything = unjudged(log, spark.createDataFrame([("u00", item, 1.0) for item in "xy"], QRELS), "ap@2")
     assert everything.to_judge.collect() == []
@@ -222,23 +227,16 @@ def test_each_table_refuses_ranks_from_0_and_an_unknown_baseline(spark: SparkSes
 @pytest.mark.outcome(
     "judgements of no item or no user of the log, for `unjudged`", "`InputError` with the shapes of an id of each"
 )
-@pytest.mark.parametrize(
-    ("moved", "table", "shown", "judged"),
-    [
-        # Of numbers that pandas has read as real ones, the text has a point.
-        ("item_id", "pairs", "a.9", "a"),
-        ("user_id", "to_judge", "a99.9", "a99"),
-    ],
-)
-def test_judgements_of_other_ids_are_refused(
-    spark: SparkSession, moved: str, table: str, shown: str, judged: str
-) -> None:
+# Of numbers that pandas has read as real ones, the text has a point.
+@pytest.mark.parametrize(("moved", "table", "judged"), [("item_id", "pairs", "a"), ("user_id", "to_judge", "a99")])
+def test_judgements_of_other_ids_are_refused(spark: SparkSession, moved: str, table: str, judged: str) -> None:
     log, qrels = tables(spark, [User({"a": "xy", "b": "yz"}, {"x": 1.0, "q": 0.0})])
     result = unjudged(log.withColumn(moved, F.expr(f"concat({moved}, '.0')")), qrels, "p@1")
     error = refusal(getattr(result, table).collect)
     assert type(error) is InputError and str(error) == (
-        f"no {moved} of the impressions is in the judgements, so every shown item would be unjudged; shown: '{shown}'; "
-        f"judged: '{judged}' (letters shown as a, digits as 9); an id has to be the same text in both"
+        f"no {moved} of the impressions is in the judgements, so every shown item would be unjudged; "
+        f"shown: '{judged}.9'; judged: '{judged}' (letters shown as a, digits as 9); "
+        "an id has to be the same text in both"
     )
 
 
@@ -301,10 +299,8 @@ def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: Spa
         row = judgements[key]
         assert (row["n_shown"], row["n_clicks"], row["expected"]) == (len(each), n, pytest.approx(expected))
         assert row["relevance"] == pytest.approx(n / expected)
-        low = stats.chi2.ppf(0.05, 2 * n) / 2 if n else 0.0
-        assert (row["ci_low"], row["ci_high"]) == pytest.approx(
-            (low / expected, stats.chi2.ppf(0.95, 2 * n + 2) / 2 / expected)
-        )
+        low, high = stats.chi2.ppf(0.05, 2 * n) / 2 if n else 0.0, stats.chi2.ppf(0.95, 2 * n + 2) / 2
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx((low / expected, high / expected))
     assert all("favour the ranker" in row["note"] for row in judgements.values())
 
 

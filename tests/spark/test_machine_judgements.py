@@ -134,6 +134,8 @@ def test_a_system_whose_items_no_person_judged_has_no_verdict(spark: SparkSessio
     (tmp_path / "run.yaml").write_text(json.dumps(config))
     code, out, err = call("unjudged", "--config", tmp_path / "run.yaml", "--show", "to_judge", "--format", "json")
     assert code == 0 and {row["user_id"] for row in json.loads(out)} <= {*drawn}, err
+    lost.assign(relevance=lost["relevance"].where(lost["relevance"] > 9)).to_parquet(label_file)
+    assert "nobody has judged an item" in call("evaluate", "--config", tmp_path / "run.yaml", "-o", tmp_path / "out")[2]
 
 
 @pytest.mark.both_engines
@@ -334,9 +336,7 @@ def test_labels_are_planned_with_what_the_pilot_says(spark: SparkSession, tmp_pa
     last = plan.rows[-1]
     assert code == 0 and "without the machine" in out and f"{last['smallest_effect']:#.3g}" in out
     code, _, err = call(*command)
-    assert code == 2 and err.startswith(
-        "rankmetrics: --human-labels is given without --experiment, or with what is about"
-    )
+    assert code == 2 and err.startswith("rankmetrics: --human-labels is given without --experiment, or with what is")
 
 
 def test_a_pilot_that_says_nothing_is_refused(spark: SparkSession) -> None:

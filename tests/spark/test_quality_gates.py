@@ -93,14 +93,11 @@ def of_judgements(folder: Path, judged: str = JUDGED, **quality: object) -> Path
     "exit 4: the fraction, the limit and the reasons; nothing but a run record is written",
 )
 def test_too_many_faulty_judgements_stop_a_run(call: commands.Call, tmp_path: Path) -> None:
-    code, out, err = call(
-        "evaluate", "--config", of_judgements(tmp_path, max_invalid_fraction=0.5), "--date", logs.DATE
-    )
+    config_file = of_judgements(tmp_path, max_invalid_fraction=0.5)
+    code, out, err = call("evaluate", "--config", config_file, "--date", logs.DATE)
     assert (code, out) == (4, "")
-    assert err.splitlines()[-1] == (
-        "rankmetrics: 3 of 4 judgements are faulty (75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
-        + FAULTY_JUDGEMENTS
-    )
+    limit = "(75.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5)"
+    assert err.splitlines()[-1] == f"rankmetrics: 3 of 4 judgements are faulty {limit}; {FAULTY_JUDGEMENTS}"
     assert logs.only_records(tmp_path / "out")
     config_file = of_judgements(tmp_path, JUDGED.splitlines()[0] + "\nu,i1,1\nu,i2,\n", on_invalid="fail")
     code, _, err = call("evaluate", "--config", config_file, "--date", logs.DATE)

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import config as cfg, report as rep, run
 from rankmetrics_spark.job import Outcome, verify
-from rankmetrics_spark.sinks import files_of, seals
+from rankmetrics_spark.sinks import files_of, swapping
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, a_list, config, csv_file, parquet
 from tests.helpers.messages import messages
@@ -66,10 +66,9 @@ def test_a_run_says_whether_it_decides_as_registered(spark: SparkSession, tmp_pa
     assert code == 2 and f"has the plan of {on}; allowed: another output" in err
     plan = tmp_path / "out" / "registered" / "plan.json"
     plan.write_text(plan.read_text().replace("1000", "10"))
-    assert day(spark, tmp_path).record["verdict"][-1] == (
-        "Not as registered: registered/plan.json is not as it was written."
-    )
-    found, _ = seals.altered(files_of(str(tmp_path / "out")), DATE)
+    altered = "Not as registered: registered/plan.json is not as it was written."
+    assert day(spark, tmp_path).record["verdict"][-1] == altered
+    found, _ = swapping.altered(files_of(str(tmp_path / "out")), DATE)
     assert found == ["registered/plan.json is not as it was written: its digest is not that of its text"]
 
 
@@ -88,9 +87,10 @@ def test_a_plan_that_comes_after_the_first_look_says_so(spark: SparkSession, tmp
 def test_a_last_look_before_the_registered_end_is_told(spark: SparkSession, tmp_path: Path, call: Call) -> None:
     # In other words what the config says.
     text = "{pairs: all, primary: [ndcg@5, ap@5], looks: {planned: 2}, end: 2026-11-21, time_zone: UTC, "
-    text += "period: {from: 2026-11-18}, exclusions: \"user_id != '{date-1}'\"}"
+    text += "period: {from: 2026-11-18}, shares: {a: 2, b: 2}, exclusions: \"user_id != '{date-1}'\"}"
     on = json.loads(registered(call, tmp_path, text)[1])["registered"][:10]
     own = {"primary": ["ap@5", "ndcg@5"], "baseline": None, "pairs": "all", "period": {"from": "2026-11-18"}}
+    own["shares"] = {"a": 0.5, "b": 0.5}
     runs = (day(spark, tmp_path, date, where="{date-1}", **own) for date in ("2026-11-18", "2026-11-19"))
     first, last = (each.record["verdict"][-1] for each in runs)
     assert first == f"As registered on {on}."

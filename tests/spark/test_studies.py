@@ -179,6 +179,8 @@ def test_a_command_prints_what_the_function_gives_for_lists_and_events(
             # Keys of the bootstrap are named otherwise, so its bounds differ.
             same = [name for name in other if arguments[0] != "propensities" or not name.startswith("ci_")]
             assert {name: one[name] for name in same} == pytest.approx({name: other[name] for name in same})
+    none = ("--set", "convention.relevant_from=9", "--show", "to_judge", "--config", config)
+    assert "nothing left to judge: no missing label moves p@3" in call("unjudged", "--set", judged, *none)[2]
 
 
 @pytest.mark.parametrize(("given", "message"), messages("mistakes of studies"))

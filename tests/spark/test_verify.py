@@ -21,7 +21,7 @@ from rankmetrics_spark.config import Sink, load
 from rankmetrics_spark.errors import DifferenceError, InputError, MetricGateError
 from rankmetrics_spark.job import Outcome, Verified, results, verify
 from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.sinks import files_of, prune, seals
+from rankmetrics_spark.sinks import files_of, prune, swapping
 from rankmetrics_spark.sinks.folders import DeltaFolder
 from tests.helpers.commands import ROOT, Call, ran
 from tests.helpers.kills import Killed, count_down
@@ -71,9 +71,9 @@ def again(spark: SparkSession, tmp_path: Path, document: dict[str, Any] | None =
 def resealed(done: Outcome, without: str = "", **changes: Any) -> None:
     """Who may rewrite the record and the pointer leaves no trace in digests."""
     files, path = files_of(done.path), Path(done.record_path)
-    record = json.loads(path.read_text()) | changes | {"files": seals.hashes(files, DATE, done.run_id)}
+    record = json.loads(path.read_text()) | changes | {"files": swapping.hashes(files, DATE, done.run_id)}
     path.write_text(json.dumps({key: record[key] for key in record if key != without}))
-    seals.seal(files, DATE, done.run_id)
+    swapping.seal(files, DATE, done.run_id)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -259,13 +259,13 @@ def test_1000_flipped_bytes_are_all_found(spark: SparkSession, tmp_path: Path, c
     assert {kind for _, kind in kinds} == {*tables(), "runs", "published", "refused_checks", "registered"}
     assert [kinds.count((of, "runs")) for of in (True, False)] == [3 + has_page_libraries(), 1 + has_page_libraries()]
     assert (True, "lists") in kinds and (False, "user_days") in kinds
-    assert [seals.altered(files_of(str(place)), DATE) for place in (out, days)] == [([], [])] * 2
+    assert [swapping.altered(files_of(str(place)), DATE) for place in (out, days)] == [([], [])] * 2
     for n in range(1000):
         place, name, before = flipped[n % len(flipped)]
         data = bytearray(before)
         data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
         (place / name).write_bytes(data)
-        found, _ = seals.altered(files_of(str(place)), DATE)
+        found, _ = swapping.altered(files_of(str(place)), DATE)
         assert len(found) == 1 and found[0].startswith(f"{name} is not as it was "), (name, found)
         (place / name).write_bytes(before)
     # A file that readers would count, and one that is gone.

@@ -157,7 +157,7 @@ TEXTS = "user_id string, item_id string, relevance int"
     [
         ([(1.0, "x", 1)], "user_id double, item_id string, relevance int", "no user_id .*judged: '9.9' "),
         ([("01", "x", 1), ("02", "y", 1)], TEXTS, "no user_id .*shown: '9'; judged: '99' "),
-        ([], TEXTS, "no user_id .*judged: none "),
+        ([], TEXTS, "nobody has judged an item: the judgements have no row with a relevance$"),
         ([("1", "X", 1), ("2", "Y", 1)], TEXTS, "no item_id .*shown: 'a'; judged: 'A' "),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from rankmetrics_spark import config as cfg
 from rankmetrics_spark.errors import ConfigError
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 
 def config(**sections: Any) -> cfg.Config:
@@ -23,37 +23,10 @@ def test_without_a_section_nothing_is_compared() -> None:
     assert (asked.correction, asked.confidence, asked.design) == ("holm", 0.95, "auto")
 
 
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ({"baseline": "control"}, cfg.Comparison(baseline="control")),
-        ({"baseline": 7, "candidates": "8, 9"}, cfg.Comparison(baseline="7", candidates=("8", "9"))),
-        ({"pairs": "ALL"}, cfg.Comparison(pairs="all")),
-        ({"baseline": "a", "candidates": ["b", "b"]}, cfg.Comparison(baseline="a", candidates=("b",))),
-        ({"pairs": "all", "bootstrap": True}, cfg.Comparison(pairs="all", bootstrap=cfg.Bootstrap())),
-        ({"pairs": "all", "bootstrap": False}, cfg.Comparison(pairs="all")),
-        ({"pairs": "all", "bootstrap": {"seed": 3}}, cfg.Comparison(pairs="all", bootstrap=cfg.Bootstrap(seed=3))),
-        ({"pairs": "all", "randomization": True}, cfg.Comparison(pairs="all", randomization=cfg.Resampling())),
-        ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped("2026-11-13"))),
-        ({"pairs": "all", "cuped": {"column": "x"}}, cfg.Comparison(pairs="all", cuped=cfg.Cuped(column="x"))),
-        (
-            {"pairs": "all", "shares": {"a": 0.334, "b": 0.667}},
-            cfg.Comparison(pairs="all", shares={"a": 0.334, "b": 0.667}),
-        ),
-        ({"pairs": "all", "shares": {"a": 0.4, "b": 0.4}}, cfg.Comparison(pairs="all", shares={"a": 0.4, "b": 0.4})),
-        ({"pairs": "all", "shares": {"a": 1, "b": 2}}, cfg.Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
-    ],
-)
-def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: cfg.Comparison) -> None:
+@pytest.mark.parametrize(("section", "expected"), json_cases("sections of comparison"))
+def test_a_section_is_read_as_users_write_it(section: dict[str, Any], expected: dict[str, Any]) -> None:
     result = config(comparison=section).comparison
-    assert result == expected and result.is_requested
-
-
-def test_the_defaults_of_resampling() -> None:
-    result = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
-    assert result.bootstrap and result.randomization and result.aa_check
-    assert (result.bootstrap.replicates, result.bootstrap.seed) == (1_000, 1)
-    assert (result.randomization.replicates, result.aa_check.replicates) == (9_999, 1_000)
+    assert cfg.as_dict(result) == cfg.as_dict(cfg.Comparison()) | expected and result.is_requested
 
 
 def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
@@ -66,22 +39,11 @@ def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, 
         config(comparison=section)
 
 
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ([{"metric": "NDCG@10", "min": 0.3}], (cfg.Gate(metric="ndcg@10", min=0.3),)),
-        ({"metric": "map", "min": 0}, (cfg.Gate(metric="ap", min=0.0),)),
-        (
-            [{"metric": "ap", "max_drop": 0.01}, {"metric": "ap", "max_relative_drop": 0.1, "on": "Bound"}],
-            (cfg.Gate(metric="ap", max_drop=0.01), cfg.Gate(metric="ap", max_relative_drop=0.1, on="bound")),
-        ),
-        ([], ()),
-    ],
-)
-def test_gates_are_read_as_users_write_them(section: Any, expected: tuple[cfg.Gate, ...]) -> None:
-    result = config(comparison={"baseline": "a"}, gates=section)
-    assert result.gates == expected
-    assert all(gate.segment == "all" and gate.experiment is None for gate in result.gates)
+@pytest.mark.parametrize(("section", "expected"), json_cases("sections of gates"))
+def test_gates_are_read_as_users_write_them(section: Any, expected: list[dict[str, Any]]) -> None:
+    usual = {"min": None, "max_drop": None, "max_relative_drop": None, "segment": "all", "experiment": None}
+    result = cfg.as_dict(config(comparison={"baseline": "a"}, gates=section))["gates"]
+    assert result == [usual | {"on": "point", "trusted": False} | gate for gate in expected]
 
 
 @pytest.mark.parametrize(("section", "message"), messages("gates"))

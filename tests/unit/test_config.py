@@ -79,19 +79,11 @@ def test_date_stands_for_the_evaluation_date_in_paths_and_filters() -> None:
     assert result.sink.path == "out/2026-11-20"
 
 
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ("ap@10", ["ap@10"]),
-        ("ap@10, nDCG@5", ["ap@10", "ndcg@5"]),
-        (["MAP@10", "ap@10", "p@5"], ["ap@10", "p@5"]),
-        ("rbp(p=0.8),ap", ["rbp(p=0.8)", "ap"]),
-        ([parse("ap")], ["ap"]),
-        (parse("ap"), ["ap"]),
-    ],
-)
+@pytest.mark.parametrize(("given", "names"), json_cases("lists of metrics"))
 def test_metrics_are_a_list_or_a_text_and_each_is_kept_once(given: object, names: list[str]) -> None:
     assert [str(metric) for metric in config(metrics=given).metrics] == names
+    metrics = [parse(name) for name in names]
+    assert config(metrics=metrics).metrics == tuple(metrics) and config(metrics=metrics[0]).metrics == (metrics[0],)
 
 
 def test_a_trec_run_is_ranked_by_score_by_default() -> None:

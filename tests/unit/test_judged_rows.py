@@ -312,6 +312,7 @@ def test_a_drawn_query_without_a_probability_is_refused(wrong: float) -> None:
         (judged(40, 400, noise=9.0), "agree too little"),
         (judged(40, 0), "every user is judged"),
         (judged(19, 400), "people judged 19 users, and a verdict needs 20"),
+        (judged(1, 400), "people judged 1 user, and a verdict needs 20"),
     ],
 )
 def test_people_alone_decide_where_the_machine_does_not_help(users: pd.DataFrame, says: str) -> None:
@@ -339,9 +340,11 @@ def test_the_machine_alone_would_have_called_a_winner() -> None:
 
 
 def test_people_who_judged_users_of_both_sides_give_no_verdict_of_independent_rows() -> None:
-    row = row_of(judged(50, 300), design="independent")
+    row = row_of(users := judged(50, 300), design="independent")
     assert row["note"] == "people judged 50 users of both experiments, whose errors belong together (design: paired)"
     assert np.isnan(row["p_adjusted"])
+    users[METRIC] = users[METRIC].where(users["experiment"] == "a")
+    assert row_of(users, design="independent")["note"] == "no users that people judged in b"
 
 
 def test_more_judged_users_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,7 +199,7 @@ def sums_of(users: list[User], metric: str, baseline: str | None = None, max_gra
 
 
 def rows_of(users: list[User], metric: str, baseline: str | None = None) -> list[dict[str, Any]]:
-    return [*lb.pair_rows(sums_of(users, metric, baseline), [metric], baseline)]
+    return [*lb.pair_rows(sums_of(users, metric, baseline), {metric: ""}, baseline)]
 
 
 def test_a_pair_is_ahead_whatever_the_labels_are_only_if_it_is_in_every_assignment() -> None:

@@ -350,9 +350,9 @@ def test_an_engine_that_lacks_its_settings_is_started_again(bare: int, monkeypat
 class Ending(Engine):
     """An engine without a child, which ends when a test says so."""
 
-    def __init__(self, owner: int) -> None:
+    def __init__(self) -> None:
         process: Any = SimpleNamespace(poll=lambda: self.code, kill=lambda: setattr(self, "code", -9))
-        super().__init__(Limits(1, 2**30), "unix:/nowhere", process, Path("/nowhere"), -1, owner)
+        super().__init__(Limits(1, 2**30), "unix:/nowhere", process, Path("/nowhere"), -1)
         self.code: int | None = None
 
     def stop(self) -> None:
@@ -366,7 +366,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Ending]]:
     process.launched.clear()
 
     def start(_limits: Limits, given_up: Any) -> Ending:
-        engines.append(Ending(os.getpid()))
+        engines.append(Ending())
         process.launched[:] = engines[-1:]
         time.sleep(0.05)
         if given_up():
@@ -411,13 +411,16 @@ def test_threads_that_start_together_get_one_engine(started: list[Ending]) -> No
 
 def test_a_fork_is_refused_before_it_waits_for_a_lock(started: list[Ending], monkeypatch: pytest.MonkeyPatch) -> None:
     given = session.laptop_session()
-    started[0]._owner -= 1
     monkeypatch.setattr(session, "_LOCK", None)  # another thread of the parent may hold it for good
-    for call in (session.laptop_session, lambda: given.range(1).count()):
-        with pytest.raises(RankmetricsError, match=r"^this process was forked from one with a laptop engine"):
-            call()
-    given.stop()
-    assert not started[0].stopped
+    if not (child := os.fork()):
+        try:
+            for call in (session.laptop_session, lambda: given.range(1).count()):
+                with pytest.raises(RankmetricsError, match=r"^this process was forked from one with a laptop engine"):
+                    call()
+            os._exit(given.stop() or started[0].stopped)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_forked_process_waits_for_no_property_that_a_thread_computes() -> None:

@@ -12,7 +12,7 @@ import pytest
 from rankmetrics_spark import metrics as mx, schemas as sch
 from rankmetrics_spark.errors import ConfigError
 from tests.helpers.builders import METRICS, shown, value_of, variants
-from tests.helpers.messages import messages
+from tests.helpers.messages import json_cases, messages
 
 # ---- names
 
@@ -93,17 +93,7 @@ def test_a_user_defined_metric_works_like_the_others() -> None:
 
 @pytest.mark.outcome("a new metric that returns one number for all lists, or none", "`ConfigError` with its shape")
 @pytest.mark.usefixtures("registry")
-@pytest.mark.parametrize(
-    ("returned", "what"),
-    [
-        (0.5, "values of shape ()"),
-        (np.array([0.5]), "values of shape (1,)"),
-        (np.zeros((2, 1)), "values of shape (2, 1)"),
-        (None, "None"),
-        ("ab", "a str that holds no such numbers"),
-        ([[1.0], [1.0, 2.0]], "a list that holds no such numbers"),
-    ],
-)
+@pytest.mark.parametrize(("returned", "what"), json_cases("what no metric returns"))
 def test_a_metric_returns_one_number_per_list(returned: Any, what: str) -> None:
     @mx.metric
     def spread_out(lists: mx.Lists, k: int) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.tools import FirstConfig, Guess, guesses, sample
 from tests.helpers.configs import first, written
+from tests.helpers.messages import json_cases
 
 ARMS = ("bm25", "dense")
 
@@ -137,19 +138,11 @@ def test_a_text_that_users_share_is_perhaps_the_experiment(tmp_path: Path) -> No
     assert (refused["list"].column, "experiment" in refused) == ("setting", False)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        # Times, numbers, a name of lists, a value that few users have, and a value for each row.
-        {"sent": ["09:00"] * 100 + ["10:00"] * 100},
-        {"batch": [17] * 100 + [23] * 100},
-        {"session": ["a"] * 100 + ["b"] * 100},
-        {"country": [*(["DE"] * 100), *(["FR"] * 90), *(["NL"] * 10)]},
-        {"text": [f"t{row}" for row in range(200)]},
-    ],
-)
-def test_what_tells_lists_apart_is_not_always_the_experiment(changes: dict[str, Any]) -> None:
-    assert "experiment" not in guesses(a_log(**changes).drop(columns="variant"), {})
+@pytest.mark.parametrize(("name", "values", "times"), json_cases("columns that tell lists apart and no experiments"))
+def test_what_tells_lists_apart_is_not_always_the_experiment(name: str, values: list[Any], times: list[int]) -> None:
+    column = [value for value, n in zip(values, times, strict=True) for _ in range(n)]
+    for changes in ({name: column}, {"text": [f"t{row}" for row in range(200)]}):
+        assert "experiment" not in guesses(a_log(**changes).drop(columns="variant"), {})
 
 
 QRELS = "".join(f"q{query} 0 d{rank} {grade}\n" for query in range(10) for rank, grade in ((1, -2), (2, 0), (3, 2)))

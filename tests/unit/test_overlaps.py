@@ -89,14 +89,8 @@ def test_unexpectedness_is_the_share_that_the_baseline_does_not_have() -> None:
     np.testing.assert_array_equal(unexpectedness(overlap_of(*PAIRS)), expected)
 
 
-@pytest.mark.parametrize(
-    ("k", "printed"),
-    [
-        # RePlay 0.22.0, Unexpectedness([2, 4], mode=PerUser()) of its docstring: baselines, recommendations, values.
-        (2, (0.5, 0.0, 0.0)),
-        (4, (0.5, 0.5, 0.5)),
-    ],
-)
+# RePlay 0.22.0, Unexpectedness([2, 4], mode=PerUser()) of its docstring: baselines, recommendations, values.
+@pytest.mark.parametrize(("k", "printed"), [(2, (0.5, 0.0, 0.0)), (4, (0.5, 0.5, 0.5))])
 def test_unexpectedness_is_that_of_replay_where_lists_have_k_items(k: int, printed: tuple[float, ...]) -> None:
     base = ([2, 3, 7], [5, 8, 3], [4, 9])
     recommended = ([3, 7, 10, 11, 2], [5, 8, 11, 1, 3], [4, 9, 2])

@@ -98,7 +98,7 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-TABLE = (Path(assets.__file__).parent / "page.table.js").read_text(encoding="utf-8")
+TABLE = (Path(assets.__file__).parent / "page.js").read_text(encoding="utf-8")
 
 
 def pattern_behind(text: str) -> re.Pattern[str]:

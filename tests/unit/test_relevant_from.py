@@ -12,6 +12,7 @@ from rankmetrics_spark.conventions import differences, every_convention
 from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Numbers, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, compute, parse, resolve
 from tests.helpers.builders import batch_of, shown, value_of
+from tests.helpers.messages import json_cases
 
 NAN = math.nan
 STARS = [5, 3, 4, 1]
@@ -84,18 +85,7 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rule", "counted"),
-    [
-        ({}, [0, 2, 4]),
-        ({"gain": "binary"}, [0, 2, 4]),
-        ({"ideal_pool": "constant_k"}, [0, 2, 4]),
-        ({"ideal_pool": "shown"}, [0]),
-        ({"ap_denominator": "hits"}, [0]),
-        ({"gain": {5: 1}}, [0, 2]),  # a judged item of 4 stars has no gain
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("rule", "counted"), json_cases("users whom all metrics count"))
 def test_all_metrics_leave_out_the_same_users(rule: dict[str, Any], counted: list[int]) -> None:
     names = ["ap@10", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10", "dcg@10", "cg@10", "err@10", "judged@10"]
     convention = resolve({"relevant_from": 4, "zero_relevant": "skip"} | rule)

@@ -8,8 +8,8 @@ import pytest
 
 from rankmetrics_spark.layouts import Entries, Reading, by_score, without_repeats
 from rankmetrics_spark.metrics import Convention
+from tests.helpers.messages import json_cases
 
-NAN = float("nan")
 # (item, rank, grade); every score is the same.
 Rows = list[tuple[str, float, float]]
 
@@ -28,18 +28,7 @@ def entries(rows: Rows) -> Entries:
     )
 
 
-@pytest.mark.parametrize(
-    ("duplicates", "rows", "expected"),
-    [
-        # Item a is there twice with one score and one grade: the smaller of its ranks counts, so it is above b.
-        ("highest_grade", [("a", 1, 1), ("a", 3, 1), ("b", 2, 0)], [1, 0]),
-        ("best_rank", [("a", 1, 1), ("a", 3, 1), ("b", 2, 0)], [1, 0]),
-        ("highest_grade", [("a", NAN, 1), ("a", 3, 1), ("b", 4, 0)], [1, 0]),
-        # Each row counts; of two rows of one item at one rank, that of the higher grade comes first.
-        ("count", [("a", 1, 0), ("a", 1, 8), ("b", 1, 2)], [2, 8, 0]),
-        ("count", [("a", NAN, 0), ("a", NAN, 8), ("b", 1, 2)], [2, 8, 0]),
-    ],
-)
+@pytest.mark.parametrize(("duplicates", "rows", "expected"), json_cases("rows of a list in any order"))
 def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, expected: list[float]) -> None:
     rule = Convention(ties="position", duplicates=duplicates)
     reading = Reading(rule, repeats=True, by_position=False)
@@ -51,15 +40,7 @@ def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, expe
         assert tied.all()
 
 
-@pytest.mark.parametrize(
-    ("by_position", "rows"),
-    [
-        # An item twice, a rank twice, and an item twice with one score: once unjudged, once judged as not relevant.
-        (True, [("a", 1, NAN), ("a", 2, 0)]),
-        (True, [("a", 1, NAN), ("b", 1, 0)]),
-        (False, [("a", 1, NAN), ("a", 2, 0)]),
-    ],
-)
+@pytest.mark.parametrize(("by_position", "rows"), json_cases("repeats without a judgement"))
 def test_of_repeats_a_judgement_of_grade_0_stays_before_none(by_position: bool, rows: Rows) -> None:
     for shuffled in permutations(rows):
         kept, lost = without_repeats(entries(list(shuffled)), 1, Reading(Convention(), True, by_position))

@@ -55,29 +55,12 @@ def test_p_values_that_are_not_of_t_add_up_over_planned_looks() -> None:
 # ---- however often: values that other systems print
 
 
-@pytest.mark.parametrize(
-    ("baseline", "candidate", "tuning", "expected", "digits"),
-    [
-        # Tests of GrowthBook's gbstats, 5 digits; the further digits are the closed form.
-        (
-            (3000, 1396.87, 52377.9767),
-            (3461, 2422.7, 134698.29),
-            1_000,
-            (0.5033610858562358, 0.3334122146400735, -0.5584405051, 1.5651626768),
-            1e-9,
-        ),
-        (of_share(3000, 1396), of_share(3461, 2422), 5_000, (0.50386, 0.0338602148, 0.4009784967, 0.6067482067), 1e-5),
-    ],
-)
+@pytest.mark.parametrize(("arms", "tuning", "expected", "digits"), json_cases("relative intervals of GrowthBook"))
 def test_the_relative_interval_is_that_of_growthbook(
-    baseline: tuple[int, float, float],
-    candidate: tuple[int, float, float],
-    tuning: int,
-    expected: tuple[float, ...],
-    digits: float,
+    arms: list[list[Any]], tuning: int, expected: list[float], digits: float
 ) -> None:
-    single = lift(of_sums(*baseline), of_sums(*candidate))
-    result = st.over_looks(single, baseline[0] + candidate[0], st.AnyLook(tuning, 0.05), 0.95)
+    single = lift(*(of_sums(*arm) if len(arm) == 3 else of_sums(*of_share(*arm)) for arm in arms))
+    result = st.over_looks(single, arms[0][0] + arms[1][0], st.AnyLook(tuning, 0.05), 0.95)
     shown = [result.difference[0], result.standard_error[0], result.ci_low[0], result.ci_high[0]]
     assert shown == pytest.approx(expected, rel=digits)
     assert bool(result.p_value[0] == 1) is (expected[2] < 0)

@@ -82,10 +82,18 @@ def test_where_strata_leave_users_out_or_do_not_decide_the_note_says_so() -> Non
     assert row["note"] == f"without {len(rows) - len(kept)} users in strata of one experiment only"
     assert row["strata_difference"] == pytest.approx(expected(kept)[0], rel=1e-9)
     few = np.r_[np.zeros(36), 0.3, 0.5, 0.7, 0.2]
-    for of, test, why in (
-        (rows.assign(stratum=rows["experiment"]), "welch", "no stratum has enough users of both experiments"),
-        (table({"a": values, "b": values[::-1]}), "paired t", "users are compared with themselves"),
-        (apart(a=few, b=few * (few != 0.5)), "permutation", "permutation decides, since t does not hold"),
+    # In each stratum b is lower, and over both it is higher.
+    a, b = np.repeat([0.5, 0.1], [20, 80]), np.repeat([0.4, 0.05], [80, 20])
+    # Of x 4 in 30 users have a hit in both, of y hardly any, and b has more of x.
+    hits = np.repeat([1.0, 0.0, 1.0, 0.0] * 2, [4, 26, 2, 468, 16, 104, 2, 378])
+    unlike = apart(a=hits[:500], b=hits[500:]).assign(stratum=np.repeat([*"xyxy"], [30, 470, 120, 380]))
+    for of, test, note in (
+        (unlike, "boschloo", "trustworthy: the experiments have unlike strata, which alone move the difference"),
+        (rows.assign(stratum=rows["experiment"]), "welch", "not trustworthy: no stratum has several users of"),
+        (apart(a=a, b=b).assign(stratum=np.where(np.r_[a, b] > 0.3, "x", "y")), "welch", "trustworthy: no stratum"),
+        (apart(a=a[:20], b=b[:40]), "welch", "not used: all users of an experiment have one value; no interval"),
+        (table({"a": values, "b": values[::-1]}), "paired t", "not used: users are compared with themselves"),
+        (apart(a=few, b=few * (few != 0.5)), "permutation", "not used: permutation decides, since t does not hold"),
     ):
         row = one(of.assign(stratum=of.get("stratum", "s")), REQUEST)
-        assert row["test"] == test and f"strata are not used: {why}" in row["note"]
+        assert row["test"] == test and note in row["note"] and (row["better"] is None) == (len(of) != 60)

@@ -47,7 +47,7 @@ def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> Sums:
 
 def arrays(users: wt.UserValues) -> list[Any]:
     """What is given of the users."""
-    return [column for column in vars(users).values() if column is not None]
+    return [column for column in users if column is not None]
 
 
 def covered(result: wt.Estimate, truth: float) -> float:

@@ -16,8 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 from rankmetrics_spark.doors import settings_of
@@ -32,8 +32,6 @@ _SMALLEST = 64 * 2**20
 #: Most memory unless it is asked for: with more, aggregations of a billion rows keep groups that are complete, and take
 #: 1.5 times as long. Without tables that are joined, so much for each of two or more threads is enough, and faster.
 _LARGEST, _OF_THREAD = 4 * 2**30, 2**29
-#: What the engine writes to its log where its own code fails, and why.
-_PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
 #: Seconds for the start; it takes less than one.
 _START = 60
 #: Attempts to start; in each, other accounts can queue at the port for less than a millisecond.
@@ -101,8 +99,10 @@ class Engine:
     Attributes:
         limits: Its resources.
         address: Address for clients: a Unix socket in a folder of this account.
+        is_of_other_process: Whether this process was forked from the one that started the child.
         stopped: Whether this process has stopped it.
         interrupted: Whether an interrupt has ended it.
+        log: What the child writes to its standard error.
     """
 
     limits: Limits
@@ -110,10 +110,14 @@ class Engine:
     _process: subprocess.Popen[bytes]
     _folder: Path
     _descriptor: int
-    _owner: int = field(default_factory=os.getpid)
+    is_of_other_process: bool = False
     stopped: bool = False
     _end: str = ""
     interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        self.log = self._folder / "log"
+        os.register_at_fork(after_in_child=partial(setattr, self, "is_of_other_process", True))
 
     @classmethod
     def start(cls, limits: Limits, given_up: Callable[[], bool] = lambda: False) -> Engine:
@@ -184,16 +188,6 @@ class Engine:
         """Whether the child can still answer."""
         return not self.stopped and not self.is_of_other_process and self._process.poll() is None
 
-    @property
-    def is_of_other_process(self) -> bool:
-        """Whether this process was forked from the one that started the child."""
-        return os.getpid() != self._owner
-
-    def refuse_calls(self) -> None:
-        """Refuse a call that would fail without a reason, or wait for a lock or a thread that a fork has not copied."""
-        if self.stopped or self.is_of_other_process:
-            raise RankmetricsError(self.end())
-
     def end(self) -> str:
         """Return why the child has ended, for an error message."""
         if self.is_of_other_process:
@@ -245,26 +239,9 @@ class Engine:
         self.stop()
         raise RankmetricsError(f"the laptop engine did not start{f': {reason}' if reason else ''}; use --engine spark")
 
-    def log_size(self) -> int:
-        """Bytes that the child has written to its log so far; 0 once it is stopped, and the log is gone."""
-        with suppress(OSError):
-            return (self._folder / "log").stat().st_size
-        return 0
-
-    def panic_since(self, size: int) -> str | None:
-        """What failed inside the engine after its log had this size, if anything did.
-
-        Sail ends the input of a Python step without an error where its own code panics above it, so that the step
-        would see no row, or some of them.
-        """
-        if self.log_size() == size:
-            return None
-        panic = _PANIC.search((self._folder / "log").read_bytes()[size:].decode("utf-8", "replace"))
-        return panic and panic[1].strip()
-
     def _last_log_line(self) -> str:
         with suppress(OSError):
-            lines = (self._folder / "log").read_text("utf-8", "replace").strip().splitlines()
+            lines = self.log.read_text("utf-8", "replace").strip().splitlines()
             return lines[-1].strip().rstrip(".") if lines else ""
         return ""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -30,6 +31,8 @@ _running: list[tuple[Engine, _Session]] = []
 _LOCK = threading.Lock()
 #: Attempts to start an engine that has its settings.
 _STARTS = 3
+#: What the engine writes to its log where its own code fails, and why.
+_PANIC = re.compile(r"^thread .* panicked at .*:\n(.*)$", re.MULTILINE)
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 #: Errors of Sail if a query cannot continue over a new connection.
 _BROKEN_OFF = ("operation not found", "task context not found")
@@ -63,7 +66,7 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None, 
     check_installed()
     for engine in launched:
         if engine.is_of_other_process and not engine.stopped:
-            engine.refuse_calls()
+            raise RankmetricsError(engine.end())
     with _interrupts_wait() as is_interrupted, _LOCK:
         session = _running_session(threads, memory)
         if session is None:
@@ -174,7 +177,7 @@ class _Session(ConnectSession):
     def client(self) -> Any:
         """The connection, through which every call goes: after its end, nothing else refuses one in a sentence."""
         if self._engine.stopped:
-            self._engine.refuse_calls()
+            raise RankmetricsError(self._engine.end())
         if self._held.calls >= MOST_CALLS and self._engine.resident() >= GROWN:
             self._renew()
         return super().client
@@ -336,8 +339,13 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         #: Running query -> the size of the log at its start.
         self._logged: dict[str, int] = {}
 
+    def _refuse(self) -> None:
+        """Refuse a call that would fail without a reason, or wait for a lock or a thread that a fork has not copied."""
+        if self._engine.stopped or self._engine.is_of_other_process:
+            raise RankmetricsError(self._engine.end())
+
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        self._engine.refuse_calls()
+        self._refuse()
         call = continuation(details, request)
         error = call.exception()
         if error is not None:
@@ -345,9 +353,9 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
         return call
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
-        self._engine.refuse_calls()
+        self._refuse()
         query = request.operation_id
-        self._logged.setdefault(query, self._engine.log_size())
+        self._logged.setdefault(query, self._log_size())
         call = continuation(details, request)
 
         def responses() -> Iterator[Any]:
@@ -356,7 +364,7 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
                 for response in call:
                     # The client may ask for the end again, over another connection.
                     size = self._logged.pop(query, None) if response.HasField("result_complete") else None
-                    if size is not None and (panic := self._engine.panic_since(size)):
+                    if size is not None and (panic := self._panic_since(size)):
                         raise RankmetricsError.of("engine_panicked", panic=panic)
                     yield response
             except grpc.RpcError as error:
@@ -366,6 +374,23 @@ class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInt
                 call.cancel()
 
         return responses()
+
+    def _log_size(self) -> int:
+        """Bytes that the child has written to its log so far; 0 once it is stopped, and the log is gone."""
+        with suppress(OSError):
+            return self._engine.log.stat().st_size
+        return 0
+
+    def _panic_since(self, size: int) -> str | None:
+        """What failed inside the engine after its log had this size, if anything did.
+
+        Sail ends the input of a Python step without an error where its own code panics above it, so that the step
+        would see no row, or some of them.
+        """
+        if self._log_size() == size:
+            return None
+        panic = _PANIC.search(self._engine.log.read_bytes()[size:].decode("utf-8", "replace"))
+        return panic and panic[1].strip()
 
     def _explain(self, error: Any) -> None:
         """Raise a readable error for this one, if its cause is known."""

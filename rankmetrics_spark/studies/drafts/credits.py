@@ -1,7 +1,6 @@
 """Clicks of interleaved lists -> who won each list -> exact sums over users for each pair of rankers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +33,7 @@ Pair = tuple[str | None, str | None]
 Totals = dict[Pair, mx.Array]
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """How the lists were made.
 
     Attributes:
@@ -115,8 +113,7 @@ def _slots(user: mx.Ints, values: pa.Array, team: mx.Ints, draft: Draft) -> tupl
     click = values.field(sch.RELEVANCE).to_numpy(zero_copy_only=False).astype(bool)
     own = [lay.ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
     by = np.lexsort((*own, rank, key, user))
-    starts_list = np.ones(len(by), bool)
-    starts_list[1:] = (np.diff(user[by]) != 0) | (np.diff(key[by]) != 0)
+    starts_list = mx.pair_starts(user[by], key[by])
     starts = starts_list.copy()
     starts[1:] |= np.diff(rank[by]) != 0
     first, group = np.flatnonzero(starts), np.cumsum(starts) - 1
@@ -170,8 +167,7 @@ def _balanced_sides(slots: Slots) -> tuple[Sides, mx.Bools]:
     k = np.zeros(len(lists), np.int64)
     # Rows are by list and rank, so the lowest clicked row is the one that stays.
     k[of[click]] = better[click]
-    first = np.ones(len(of), bool)
-    first[1:] = np.diff(of) != 0
+    first = np.diff(of, prepend=-1) != 0
     clicks, slot = [], []
     for each, other in (own, own[::-1]):
         clicks.append(np.bincount(of, click & (each > 0) & (each <= k[of]), len(lists)).astype(np.int64))

@@ -94,11 +94,10 @@ def _numbers(table: st.Whole, request: Preferences) -> dict[str, Sequence[Any]]:
     stated = replace(test, difference=np.full(len(n), request.effect or np.nan), standard_error=error)
     needed = st.users_needed(n, stated.difference, error, 1 - design.level, power)
     needed = rule.users_needed(stated, n, design.level, power) if any_look else needed
-    won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
     shares, p_draft = draft_check(table)
     return {
         **counts,
-        "lists_tied": [clicked - a - b for clicked, a, b in won],
+        "lists_tied": (sums["n_lists_clicked"] - sums["lists_a"] - sums["lists_b"]).tolist(),
         "preference": test.difference.tolist(),
         **{name: getattr(test, name).tolist() for name in ("ci_low", "ci_high", "p_value")},
         "p_adjusted": st.adjusted_p_values(decides.p_value, request.correction).tolist(),
@@ -157,7 +156,9 @@ def sentence(row: sch.Row, n_pairs: int) -> str:
         a, b = _shown(row["ranker_a"]), _shown(row["ranker_b"])
         share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
         lopsided = said("lopsided", rank=rank, b=b, share=share, a=a, chance=chance)
-    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs))))
+    few = not (is_unknown(row["effect"]) or row["smallest_effect"] <= 0.5)
+    pilot = said("small_pilot", wanted=_percent(0.5 + row["effect"]), n=row["n_users"]) if few else ""
+    return " ".join(filter(None, (lopsided, _left_out_in_words(row), _answer(row, n_pairs), pilot)))
 
 
 def _answer(row: sch.Row, n_pairs: int) -> str:
@@ -177,27 +178,23 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     interval = _bounds(row, "sequential_ci" if any_look else "ci", sign)
     spread = f"{level} {interval}" if interval else f"the same for each {UNIT}, so there is no interval"
     summary = f"on average, {ahead} won {share} of a {UNIT}'s lists with a click, ties counted half ({spread})"
-    p = p_value(row["p_adjusted"], alpha)
-    if row["p_adjusted"] < alpha:
-        first = f"{ahead} beats {other}: {summary}."
-        chance = f"Chance alone would rarely give this ({p}{corrected})."
-    else:
-        first = f"No clear preference between {a} and {b}: {summary}."
-        chance = f"Chance alone could explain this ({p}{corrected})."
+    p, is_clear = p_value(row["p_adjusted"], alpha), row["p_adjusted"] < alpha
+    first = f"{ahead} beats {other}" if is_clear else f"No clear preference between {a} and {b}"
+    chance = f"Chance alone {'would rarely give' if is_clear else 'could explain'} this ({p}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""
-    if row["p_adjusted"] < alpha <= row["p_sequential"]:
+    if is_clear and alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    find = "" if row["p_adjusted"] < alpha or is_unknown(row["smallest_effect"]) else _with_power(row)
-    return " ".join(filter(None, (first, chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
+    is_planned = not (is_unknown(row["smallest_effect"]) or (is_clear and is_unknown(row["effect"])))
+    find = _with_power(row) if is_planned else ""
+    return " ".join(filter(None, (f"{first}: {summary}.", chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
 
 def _with_power(row: sch.Row) -> str:
     """What so many users find, and how many find the effect that was asked for."""
-    least = _percent(np.ceil(1000 * round(0.5 + row["smallest_effect"], 9)) / 1000)
-    find, power = f"find {least} or more", f"with a probability of {100 * row['power']:.3g} %"
-    is_few = row["smallest_effect"] > 0.5
+    is_few, power = row["smallest_effect"] > 0.5, f"with a probability of {100 * row['power']:.3g} %"
+    find = f"find {_percent(np.ceil(1000 * round(0.5 + row['smallest_effect'], 9)) / 1000)} or more"
     if is_few or is_unknown(row["effect"]):
         enough = f"too few to find even 100.0 % {power}" if is_few else f"enough to {find} {power}"
         return f"{row['n_users']:,} {UNITS} are {enough}."
@@ -226,14 +223,10 @@ def _percent(share: float) -> str:
 
 def _left_out_in_words(row: sch.Row) -> str:
     """Rows that are left out, where they are so many that people have to know."""
-    many, sentences = MANY_LEFT_OUT * row["n_rows"], []
-    if row["n_faulty_rows"] > many:
-        share = _percent(row["n_faulty_rows"] / row["n_rows"])
-        sentences.append(said("faults_left_out", share=share))
-    if row["n_repeated"] > many:
-        share = _percent(row["n_repeated"] / row["n_rows"])
-        sentences.append(said("repeats_left_out", share=share))
-    return " ".join(sentences)
+    n_rows, left_out = row["n_rows"], (row["n_faulty_rows"], row["n_repeated"])
+    faults, repeats = (_percent(n / n_rows) if n > MANY_LEFT_OUT * n_rows else "" for n in left_out)
+    sentences = faults and said("faults_left_out", share=faults), repeats and said("repeats_left_out", share=repeats)
+    return " ".join(filter(None, sentences))
 
 
 def counts_in_words(row: sch.Row) -> str:

@@ -16,7 +16,7 @@ notation of ``metrics.kernels``, and t labels that are relevant:
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -58,8 +58,7 @@ class Labels:
         return float(self.convention.relevant(np.array([float(self.max_grade)]))[0])
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """The lists of some users, in the order of the users, and the judgements of these users.
 
     Attributes:
@@ -81,8 +80,7 @@ class Shown:
     pool_grade: mx.Floats
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Bounds of one metric, of n lists and their e entries down to the cut-off.
 
     Attributes:
@@ -300,8 +298,7 @@ def _ndcg(top: Top) -> Five:
     return np.minimum(value, 1.0), np.minimum(low, 1.0), np.minimum(high, 1.0), move, absent
 
 
-@dataclass(frozen=True)
-class _Ideals:
+class _Ideals(NamedTuple):
     """The ideal DCG of u users by how many labels reach each grade.
 
     Attributes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +36,7 @@ class Missing(Section):
     max_invalid_fraction: float = key(frame.MOST_FAULTY, number(0, 1, inclusive=True))
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """What the Python steps compute."""
 
     metrics: tuple[mx.Metric, ...]
@@ -77,7 +76,10 @@ class Unjudged:
         (experiment - baseline, as judged), its low and high, bounds (``exact``; ``enclosure``: no label leads beyond,
         perhaps none leads there), a sentence.
         """
-        metrics, baseline = [*map(str, self._work.metrics)], self._work.allowed.baseline
+        labels, baseline = self._work.labels, self._work.allowed.baseline
+        grades = f" (grades 0 to {labels.max_grade})"
+        # A higher grade moves the gains of (n)dcg further.
+        metrics = {str(each): grades * ("cg" in each.name or not labels.relevant) for each in self._work.metrics}
         return self._final(partial(of_pairs.pair_rows, metrics=metrics, baseline=baseline), of_pairs.PAIRS)
 
     @cached_property
@@ -203,7 +205,7 @@ def _check(options: Options) -> None:
         raise err.ConfigError(frame.said("ap_denominator", value=options.convention.ap_denominator))
     for knob in mx.knobs():
         value, usual = getattr(options.convention, knob.name), getattr(mx.STANDARD, knob.name)
-        if knob.name not in _KNOBS and value != usual:
+        if knob.name not in (*_KNOBS, "max_grade") and value != usual:  # that of ERR, which has no bounds
             raise err.ConfigError(frame.said("knob", knob=knob, value=value, usual=usual, others=", ".join(_KNOBS)))
 
 
@@ -219,7 +221,6 @@ def _read(batch: pa.RecordBatch) -> tuple[of_pairs.Arms, pa.Array | None, Any]:
     of_list = replace(entries, list=of.astype(np.int64)).take(np.argsort(of, kind="stable"))
     rows = lay.by_position(lay.without_repeats(of_list, len(lists), lay.Reading(mx.STANDARD))[0])
     user, arm = np.divmod(lists, len(names))
-    assert rows.position is not None
     item = np.unique(np.stack([user[rows.list], rows.hash]), axis=1, return_inverse=True)[1].reshape(-1)
     pool_user, grades = lay.flat(columns[sch.POOL_GRADE])
     pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)

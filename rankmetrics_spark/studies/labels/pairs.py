@@ -1,7 +1,6 @@
 """Sums of bounds over users, and what they say: whether one experiment is ahead whatever the missing labels are."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -30,8 +29,7 @@ class Key(NamedTuple):
     metric: str
 
 
-@dataclass(frozen=True)
-class Arms:
+class Arms(NamedTuple):
     """Lists with their experiments.
 
     Attributes:
@@ -66,8 +64,7 @@ def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[in
     return [*combinations(places, 2)]
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(NamedTuple):
     """The items of the users who are in both experiments of a pair.
 
     Attributes:
@@ -187,8 +184,8 @@ def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(MEANS, (key.experiment, key.metric, *n, *values), strict=True))
 
 
-def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | None) -> Iterator[dict[str, Any]]:
-    """The rows of ``pairs``, from the sums of all users; the metrics in their order.
+def pair_rows(sums: Mapping[Key, Any], metrics: Mapping[str, str], baseline: str | None) -> Iterator[dict[str, Any]]:
+    """The rows of ``pairs``, from the sums of all users; the metrics in their order, with what their labels may be.
 
     Raises:
         ConfigError: No experiment has the name of the baseline, or there are too many experiments.
@@ -203,10 +200,10 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
             n = (counts[name] for name in ("n_users", "n_unjudged", "n_open"))
             kind = "enclosure" if counts["n_enclosed"] else "exact"
             row = dict(zip(PAIRS, (*key, *n, *values, kind, ""), strict=True))
-            yield row | {"sentence": sentence(row)}
+            yield row | {"sentence": sentence(row, metrics[metric])}
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: Mapping[str, Any], grades: str = "") -> str:
     """What the bounds in a row of ``pairs`` say: of these users alone, so it never says "beats", which a test says.
 
     >>> row = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 4, "n_open": 3,
@@ -224,7 +221,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return f"The judgements do not say who is ahead on {metric}: a value is too large to be summed"
     labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"
-    whatever = f"on {metric} whatever the {labels}" if n else f"on {metric}"
+    whatever = f"on {metric} whatever the {labels}{grades}" if n else f"on {metric}"
     if low > _SMALL:
         return f"{b} is ahead of {a} {whatever}: by {_range(low, high)}"
     if high < -_SMALL:

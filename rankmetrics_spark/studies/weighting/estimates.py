@@ -9,7 +9,6 @@ Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learn
 and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, Survey Sampling (1965).
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,8 +48,7 @@ def effective_sample_size(total: Any, squares: Any) -> st.Floats:
     return np.asarray(np.divide(total * total, squares, out=np.zeros(total.shape), where=squares > 0))
 
 
-@dataclass(frozen=True)
-class UserValues:
+class UserValues(NamedTuple):
     """The contribution of u users to an estimate.
 
     Attributes:
@@ -101,8 +99,7 @@ def _effective(sums: st.Sums, weight: str) -> st.Floats:
     return effective_sample_size(sums.real(weight), sums.real(2 * weight))
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Estimates of g groups with their intervals, (g,) each; NaN if there is none."""
 
     value: st.Floats
@@ -169,7 +166,7 @@ class Weighting(cfg.Section):
     target: str | None = cfg.key(None, cfg.text)
     ranks: Mapping[int, float] | None = cfg.key(None, cfg.as_given)
     estimators: tuple[str, ...] = cfg.key(ESTIMATORS, _estimators)
-    clip: float = cfg.key(10.0, cfg.number(0, math.inf, inclusive=False))
+    clip: float = cfg.key(10.0, cfg.number(0, np.inf, inclusive=False))
     least_effective: float = cfg.key(30.0, cfg.number(0, 1e15, inclusive=True))
     least_share: float = cfg.key(0.01, cfg.number(0, 1, inclusive=True))
 
@@ -224,20 +221,18 @@ def off_policy_rows(sums: Mapping[Key, st.Whole], rules: Rules, order: Sequence[
         of_key = st.Sums(ALL_SUMS, sums[key][None])
         counts = {name: int(of_key[name][0]) for name in ALL_SUMS.counts}
         effective = {"rows": float(_effective(of_key, "w")[0]), "users": float(effective_users(of_key)[0])}
+        numbers: Sequence[float | None] = (None, None, None)
         note = _refusal(key, effective, counts, rules)
-        estimator = self_normalised if key.estimator == "self_normalised" else ips
-        estimate = estimator(of_key, rules.confidence) if note is None else None
-        if estimate is not None and (note := _out_of_range(key, estimate, rules)):
-            estimate = None
-        elif estimate is not None:
-            note = "; ".join(_notes(counts, rules)) or None
-        bounds = (estimate.value, estimate.low, estimate.high) if estimate else ()
-        value, low, high = (float(each[0]) for each in bounds) if bounds else (None, None, None)
+        if note is None:
+            estimator = self_normalised if key.estimator == "self_normalised" else ips
+            found = [float(each[0]) for each in estimator(of_key, rules.confidence)]
+            if (note := _out_of_range(key, rules, *found)) is None:
+                numbers, note = found, "; ".join(_notes(counts, rules)) or None
         share = effective["rows"] / counts["rows"] if counts["rows"] else None
         size = (counts["n"], counts["rows"], effective["rows"], share, effective["users"])
         left = (counts["faulty"] + counts["unweighted"], counts["repeated"])
         mean_weight = float(of_key.mean("w", "rows")[0])
-        cells = (*key, value, low, high, *size, mean_weight, *left, rules.confidence, note)
+        cells = (*key, *numbers, *size, mean_weight, *left, rules.confidence, note)
         rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return rows
 
@@ -280,13 +275,12 @@ def _refusal(key: Key, effective: Mapping[str, float], counts: Mapping[str, int]
 ROUNDING = 1e-9
 
 
-def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
+def _out_of_range(key: Key, rules: Rules, value: float, low: float, high: float) -> str | None:
     """Return a sentence if the whole interval is outside the range of the metric: then the propensities are wrong."""
-    value, low, high = (float(each[0]) for each in (estimate.value, estimate.low, estimate.high))
     # One user has no interval.
-    low, high = (value if math.isnan(bound) else bound for bound in (low, high))
+    low, high = (value if np.isnan(bound) else bound for bound in (low, high))
     ranges = {str(metric): metric.definition.range for metric in rules.metrics}
-    least, most = ranges.get(key.metric, (-math.inf, math.inf))
+    least, most = ranges.get(key.metric, (-np.inf, np.inf))
     if low <= most + ROUNDING and high >= least - ROUNDING:
         return None
     return said("out_of_range", value=value, metric=key.metric, least=least, most=most, low=low, high=high)

@@ -1,6 +1,5 @@
 """``propensities``: how often users examine each rank, from a log in which items changed their ranks."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -179,8 +178,7 @@ def _final(batches: eng.Batches, harvest: Harvest, confidence: float) -> Iterato
             if piece is None:
                 grades.append(float(grade))
             else:
-                sums = np.asarray(numbers.values)
-                pieces[piece] = pieces[piece] + sums if piece in pieces else sums
+                pieces[piece] = pieces.get(piece, 0) + np.asarray(numbers.values)
     if pieces:
         total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
         n_faulty, *n_others = map(int, total[: len(_COUNTS)])
@@ -216,7 +214,7 @@ def examined_ranks(table: eng.AnyTable, beside: object = None) -> dict[int, floa
         if rank is None or not rank >= 1 or rank % 1 or rank in propensity_of:
             shown = rank if rank is None else f"{rank:g}{' twice' if rank in propensity_of else ''}"
             raise err.InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
-        if propensity is not None and not 0 < propensity < math.inf:
+        if propensity is not None and not 0 < propensity < np.inf:
             raise err.InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
-        propensity_of[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
-    return {rank: value for rank, value in sorted(propensity_of.items()) if not math.isnan(value)}
+        propensity_of[int(rank)] = np.nan if propensity is None else min(propensity, 1.0)
+    return {rank: value for rank, value in sorted(propensity_of.items()) if not np.isnan(value)}

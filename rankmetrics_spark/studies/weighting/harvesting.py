@@ -146,7 +146,7 @@ def adjacent(sums: Pairs) -> Floats:
     >>> adjacent(Pairs(*np.array([[[4.0, 4.0]], [[2.0, 1.0]], [[1.0, 0.5]]]))).tolist()
     [[1.0, 0.5, 0.25]]
     """
-    return np.cumprod(np.concatenate([np.ones((len(sums.keys), 1)), sums.ratio], axis=1), axis=1)
+    return np.asarray(np.cumprod(pivot(sums), axis=1))
 
 
 def pivot(sums: Pairs) -> Floats:
