@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.messages import json_cases
 from tests.mutants import ROOT, Copy, Mutant, mutants
@@ -25,6 +26,12 @@ OLD = "A test that takes longer has caught nothing."
 
 def test_every_planted_bug_fits_the_code() -> None:
     assert mutants()
+
+
+def test_every_copy_of_a_digest_fits_the_code() -> None:
+    copies = yaml.safe_load((ROOT / "tests" / "benchmarks" / "digests.yaml").read_text())
+    texts = [(ROOT / "rankmetrics_spark" / each["file"]).read_text() for each in copies]
+    assert [text.count(each["old"]) for text, each in zip(texts, copies, strict=True)] == [1] * len(copies)
 
 
 @pytest.mark.slow
