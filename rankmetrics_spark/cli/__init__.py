@@ -44,7 +44,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     several = first or last
     days = opts.configs_of_days(document, first, last, options) if several else [opts.loaded(document, **options)]
     choice = choose(engine or days[-1].engine, master, settings=days[-1].spark)
-    choice = replace(choice, joins=any(len(day.inputs) > len(day.source.parts) for day in days))
+    choice = replace(choice, joins=any(day.joins for day in days))
     shown, outcome, failed = _evaluate(days, style, choice, segments, keep_going)
     _say_report(shown.report.file)
     if SUBMITTED in os.environ:  # in a log, the answer again, as the last line

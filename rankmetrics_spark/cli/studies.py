@@ -106,7 +106,7 @@ class Study:
             known = {**_of_config(config), **read(spark, config), **given}
             arguments = {name: known[name] for name in self._arguments if name in known}
             rows = [row.asDict() for row in eng.few_rows(self.tables[show](self.function(**arguments)))]
-        if not rows and show != "to_judge":
+        if not rows and (show != "to_judge" or not eng.few_rows(known["impressions"].limit(1))):
             unjudged = f", or people judged no {words.UNIT} of two experiments" * bool(config.options.machine)
             raise InputError(f"nothing to show of {config.source.place}: no row of the log can be compared{unjudged}")
         return rows

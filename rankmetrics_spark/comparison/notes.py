@@ -209,6 +209,8 @@ def _doubt(rows: Compared, i: int, told: str) -> str | None:
             why = why or ms.said("no_stratum", units=rows.units)
         elif abs(mix := plain.difference[i] - within.difference[i]) > error > 0 and not rows.request.covariates:
             why = why or ms.said("strata_mix", mix=mix, error=error)
+        elif rows.adjusted.earlier_p[i] < adjusted.SMALL_EARLIER_P:
+            why = why or "the experiments differed before already, so nothing is compared within strata"
     if silent and not why:
         why = _without_a_hit(rows, i, *silent.popitem())
     untrusted = f"{NOT_TRUSTED}: {why}" if why else None

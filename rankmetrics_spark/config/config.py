@@ -169,6 +169,12 @@ class Config(SectionWithOptions):
         tables = self.judgements, self.machine_judgements, self.events, self.assignments
         return (*self.source.parts, *filter(None, tables))
 
+    @property
+    def joins(self) -> bool:
+        """Whether the log or its users are joined with other tables, as those of a period are for its page."""
+        compared = self.comparison
+        return len(self.inputs) > len(self.source.parts) or bool(compared.cuped or compared.period)
+
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a config (draft 7); editors complete and check its keys with it.

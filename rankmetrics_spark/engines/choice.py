@@ -47,7 +47,7 @@ class Choice:
         given: Whether a session exists: that of the platform, or the active one of this process.
         brief: Whether the work is short, so that a JVM should not spend time on optimizing code.
         settings: What a Spark that is started here starts with.
-        joins: Whether the log may be joined with other tables.
+        joins: Whether the log or its users may be joined with other tables.
     """
 
     engine: str

@@ -1,4 +1,4 @@
-"""Checks of a log that have no limit of the user: what no result should be read without."""
+"""Checks of a log against what no result should be read without, and against earlier days."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -197,7 +197,9 @@ def _refuse_faulty(log: cn.Inspected, settings: cfg.Quality) -> None:
     emptied = {name: c for name, c in log.arms.items() if not c["lists"]}
     reason_counts = cn.reasons(faulty)
     most, n = next(iter(reason_counts.items()))
-    unread = "; allowed: numbers such as 0.5, with decimal points" * most.startswith("unreadable_")
+    is_rank = most == f"unreadable_{sch.POSITION}"
+    such = "whole numbers such as 1" if is_rank else "numbers such as 0.5, with decimal points"
+    unread = f"; allowed: {such}" * most.startswith("unreadable_")
     hints = {cn.REPEATED: _several_lists(log), "position_below_1": f"; if your ranks start at 0, set {from_rank} to 0"}
     # Advice only on a reason that explains most faulty rows.
     hint = hints.get(most, unread) if 2 * n > n_faulty else ""

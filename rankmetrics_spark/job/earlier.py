@@ -308,7 +308,7 @@ def _deviations(
         # Lists say the same in any order.
         both = (sorted(each, key=str) if isinstance(each, list) else each for each in pair)
         if name == "shares":  # in any unit
-            both = ({arm: round(of / sum(each.values()), 9) for arm, of in (each or {}).items()} for each in pair)
+            both = (each and {arm: round(of / sum(each.values()), 9) for arm, of in each.items()} for each in pair)
         then, here = (json.dumps(each, ensure_ascii=False, sort_keys=True) for each in both)
         if then != here and name not in ("end", "tests"):
             what = "another metric decides: " if name == "primary" else ""

@@ -109,6 +109,15 @@ def test_a_row_is_of_values_less_what_a_slow_ridge_fit_explains(spark: SparkSess
         assert row["cuped_standard_error"] < 0.8 * alone["cuped_standard_error"]
 
 
+def test_experiments_that_differed_before_have_no_verdict_where_strata_are_asked_for(spark: SparkSession) -> None:
+    users, before = users_of(240)
+    before["ap_at_10"] += before["user_id"].isin(users["user_id"][users["experiment_id"] == "b"])
+    table, earlier = (spark.createDataFrame(each) for each in (users.drop(columns=["k", "l", "m"]), before))
+    (row,) = compare(table, "a", design="independent", before=earlier, covariates=NAMES, strata="country").collect()
+    assert row["test"] == "welch" and row["better"] is None
+    assert "not trustworthy: the experiments differed before already, so nothing is compared within" in row["note"]
+
+
 @pytest.mark.parametrize("over", ["users", "lists"])
 def test_paired_users_are_adjusted_by_how_their_covariates_differ(spark: SparkSession, over: str) -> None:
     users, before = users_of(80, paired=True)

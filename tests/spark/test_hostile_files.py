@@ -230,6 +230,9 @@ def test_texts_are_the_same_numbers_on_every_engine(spark: SparkSession) -> None
     assert quarantine == dict.fromkeys((text for text, x in TEXTS.items() if x is None), "unreadable_score")
     with pytest.raises(QualityError, match=r"unreadable_score 14; allowed: numbers such as 0\.5, with decimal points$"):
         result.check()
+    ranked = evaluate(log.withColumnRenamed("score", "position"), "rr", text_numbers=True)
+    with pytest.raises(QualityError, match=r"unreadable_position 14, .*; allowed: whole numbers such as 1$"):
+        ranked.check()
     read = log.selectExpr("score", f"{as_number('score')} AS number").collect()
     assert {row["score"]: row["number"] for row in read} == TEXTS
 

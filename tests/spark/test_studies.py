@@ -181,6 +181,11 @@ def test_a_command_prints_what_the_function_gives_for_lists_and_events(
             assert {name: one[name] for name in same} == pytest.approx({name: other[name] for name in same})
     none = ("--set", "convention.relevant_from=9", "--show", "to_judge", "--config", config)
     assert "nothing left to judge: no missing label moves p@3" in call("unjudged", "--set", judged, *none)[2]
+    log.to_csv(tmp_path / "log.csv", index=False)
+    empty = {"source": {"path": str(tmp_path / "log.csv"), "where": "user = 'nobody'"}, "metrics": ["p@3"]}
+    (tmp_path / "empty.yaml").write_text(yaml.safe_dump(empty | {"comparison": {"baseline": "control"}}))
+    code, _, err = call("unjudged", "--set", judged, *none[:-1], tmp_path / "empty.yaml")
+    assert code == 3 and "no row of the log can be compared" in err
 
 
 @pytest.mark.parametrize(("given", "message"), messages("mistakes of studies"))

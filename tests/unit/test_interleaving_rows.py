@@ -143,6 +143,8 @@ def test_users_are_planned_by_the_power_of_statsmodels_at_the_smallest_step_of_a
     assert "4 users are too few to find even 100.0 % with a probability of 80 %." in sentence([0.5, -0.5] * 2)
     assert "users find 52.0 %: it has 4 with a click" in sentence([0.5, -0.5] * 2, effect=0.02)
     assert "52.0 % takes about" in sentence([0.5] * 80 + [-0.5] * 20, effect=0.02)
+    clear = sentence([0.5, 0.5, 0.5, 0.03], effect=0.02)  # though its users are too few for any plan
+    assert clear.startswith("new beats old") and "too few to find" not in clear and "it has 4 with a click" in clear
 
 
 def test_a_preference_that_does_not_hold_at_every_look_says_so() -> None:

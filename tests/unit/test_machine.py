@@ -88,7 +88,12 @@ def test_engines_take_their_share_of_a_container_or_what_the_user_says(monkeypat
     assert Limits.of() == Limits(3, GIB) == Limits.of(joins=False)
 
 
-@pytest.mark.parametrize(("inputs", "joins"), [([], False), (["judgements.path=j"], True), (["events.path=e"], True)])
+PERIOD = ["comparison.period={from: 2026-11-01, to: '{date}'}", "comparison.baseline=a"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "joins"), [([], False), (["judgements.path=j"], True), (["events.path=e"], True), (PERIOD, True)]
+)
 def test_evaluate_says_whether_the_log_is_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: list[str], joins: bool
 ) -> None:

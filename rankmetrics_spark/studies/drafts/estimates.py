@@ -186,7 +186,8 @@ def _answer(row: sch.Row, n_pairs: int) -> str:
     if is_clear and alpha <= row["p_sequential"]:
         wait = "It does not hold for a test that people look at more than once"
         wait += f": at every look, the interval is {every_look}." if every_look else "."
-    is_planned = not (is_unknown(row["smallest_effect"]) or (is_clear and is_unknown(row["effect"])))
+    least = row["smallest_effect"]
+    is_planned = not (is_unknown(least) or (is_clear and (is_unknown(row["effect"]) or least > 0.5)))
     find = _with_power(row) if is_planned else ""
     return " ".join(filter(None, (f"{first}: {summary}.", chance, find, wait, f"{won}; {UNITS}: {n:,}.")))
 
