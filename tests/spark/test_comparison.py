@@ -567,3 +567,13 @@ def test_thousands_of_users_who_share_a_difference_are_tied(spark: SparkSession)
              for name, each in values.items()]  # fmt: skip
     (row,) = compare(spark.createDataFrame(pd.concat(parts)), "a", wilcoxon=True).collect()
     assert row["p_wilcoxon"] == pytest.approx(stats.wilcoxon(changes, method="approx").pvalue, rel=1e-10)
+
+
+def test_intervals_that_cover_jointly_are_decided_by_bonferroni(spark: SparkSession) -> None:
+    rng = np.random.default_rng(3)
+    parts = [pd.DataFrame({"experiment_id": name, "user_id": map(str, range(40)), "ap": rng.random(40) + by})
+             for name, by in (("a", 0), ("b", 0.2), ("c", 0.25), ("d", 0))]  # fmt: skip
+    rows = compare(spark.createDataFrame(pd.concat(parts).assign(n_relevant=1)), "a", simultaneous=True).collect()
+    _, expected, *_ = multipletests([row["p_value"] for row in rows], method="bonferroni")
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(expected, rel=1e-12)
+    assert multipletests([row["p_value"] for row in rows], method="holm")[1].tolist() != pytest.approx(expected)
